@@ -1,0 +1,122 @@
+"""The rules every BUILD file of this tree uses.
+
+They add the warnings of our own code; generated code is compiled without.
+"""
+
+WEFT_COPTS = [
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wno-unused-parameter",
+    "-Wno-sign-compare",
+]
+
+def weft_cc_library(name, copts = [], **kwargs):
+    """A cc_library of our own code."""
+    native.cc_library(
+        name = name,
+        copts = WEFT_COPTS + copts,
+        **kwargs
+    )
+
+def weft_cc_binary(name, copts = [], **kwargs):
+    """A cc_binary of our own code."""
+    native.cc_binary(
+        name = name,
+        copts = WEFT_COPTS + copts,
+        **kwargs
+    )
+
+def weft_cc_test(name, size = "small", copts = [], deps = [], **kwargs):
+    """A gtest test; the main() comes with it.
+
+    Tags: gpu, multi_gpu, notsan, noasan, cluster, slow, manual.
+    """
+    native.cc_test(
+        name = name,
+        size = size,
+        copts = WEFT_COPTS + copts,
+        deps = deps + ["//third_party:gtest_main"],
+        **kwargs
+    )
+
+def weft_cc_benchmark(name, copts = [], deps = [], tags = [], **kwargs):
+    """A google-benchmark binary, built with everything, run by hand."""
+    native.cc_binary(
+        name = name,
+        testonly = True,
+        copts = WEFT_COPTS + copts,
+        tags = tags + ["benchmark"],
+        deps = deps + ["//third_party:benchmark"],
+        **kwargs
+    )
+
+def weft_proto_library(name, srcs, deps = [], grpc = False, visibility = None):
+    """C++ and a descriptor set for the messages, and services, of `srcs`.
+
+    The package that calls this is the root of imports: `weft/v1/job.proto` in
+    package `//proto` is imported as "weft/v1/job.proto" and included as
+    "weft/v1/job.pb.h".
+
+    Makes `name` (a cc_library) and `<name>.desc` (a FileDescriptorSet with
+    imports and comments).
+
+    Args:
+      name: of the cc_library.
+      srcs: .proto files, relative to the package.
+      deps: other weft_proto_library targets of the same package, as ":x".
+      grpc: whether to generate services too.
+      visibility: of all targets made.
+    """
+    for dep in deps:
+        if not dep.startswith(":"):
+            fail("weft_proto_library deps must be of the same package: " + dep)
+
+    root = native.package_name()
+    protoc = "protoc --proto_path=%s" % root
+    inputs = " ".join(["$(location %s)" % src for src in srcs])
+    stems = [src[:-len(".proto")] for src in srcs]
+    hdrs = [stem + ".pb.h" for stem in stems]
+    ccs = [stem + ".pb.cc" for stem in stems]
+    outs = "--cpp_out=$(RULEDIR)"
+    if grpc:
+        hdrs = hdrs + [stem + ".grpc.pb.h" for stem in stems]
+        ccs = ccs + [stem + ".grpc.pb.cc" for stem in stems]
+        outs += " --grpc_out=$(RULEDIR)"
+        outs += " --plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin"
+
+    native.filegroup(
+        name = name + "_protos",
+        srcs = srcs + [dep + "_protos" for dep in deps],
+        visibility = visibility,
+    )
+    native.genrule(
+        name = name + "_gen",
+        srcs = srcs + [":" + name + "_protos"],
+        outs = hdrs + ccs,
+        cmd = " ".join([protoc, outs, inputs]),
+    )
+    native.genrule(
+        name = name + "_desc",
+        srcs = srcs + [":" + name + "_protos"],
+        outs = [name + ".desc"],
+        cmd = " ".join([
+            protoc,
+            "--include_imports --include_source_info",
+            "--descriptor_set_out=$@",
+            inputs,
+        ]),
+        visibility = visibility,
+    )
+    native.cc_library(
+        name = name,
+        srcs = ccs,
+        hdrs = hdrs,
+        copts = ["-w"],
+        # -isystem: warnings of generated headers are nobody's to fix.
+        includes = ["."],
+        visibility = visibility,
+        deps = deps + [
+            "//third_party:protobuf",
+        ] + (["//third_party:grpc"] if grpc else []),
+    )
