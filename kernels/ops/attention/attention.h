@@ -1,0 +1,69 @@
+// Causal grouped-query attention over packed q, k, v (megatron-behaviour 5.2).
+//
+// Tokens are sequence-major: token = sequence * seq + position. A packed row
+// holds num_heads query heads, then num_kv_heads key heads, then num_kv_heads
+// value heads. Query head h reads key and value head h / (num_heads /
+// num_kv_heads).
+//
+//   p = softmax(scale * q k^T, positions up to its own)     out = p v
+//   lse = log(sum(exp(scale * q k^T)))
+//
+// Backward recomputes p = exp(scale * q k^T - lse); with delta = sum(d_out *
+// out): ds = p * (d_out v^T - delta), dq = scale * ds k, dk = scale * ds^T q,
+// dv = p^T d_out. dk and dv of a group are summed over its query heads in
+// ascending order.
+//
+// Scores are never held whole: scratch is a few blocks, whatever `seq` is.
+#ifndef WEFT_KERNELS_OPS_ATTENTION_ATTENTION_H_
+#define WEFT_KERNELS_OPS_ATTENTION_ATTENTION_H_
+
+#include <cstdint>
+
+#include "kernels/ops/stream.h"
+
+namespace weft::ops {
+
+// Requires: num_heads a multiple of num_kv_heads.
+struct AttentionShape {
+  int64_t batch = 0;
+  int64_t seq = 0;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+  float scale = 0;  // of the scores, mostly 1 / sqrt(head_dim)
+
+  constexpr int64_t tokens() const { return batch * seq; }
+  constexpr int64_t qkv_width() const {
+    return (num_heads + 2 * num_kv_heads) * head_dim;
+  }
+  constexpr int64_t out_width() const { return num_heads * head_dim; }
+};
+
+// Floats of scratch that a call with this shape needs.
+int64_t AttentionForwardScratchElements(const AttentionShape& shape);
+int64_t AttentionBackwardScratchElements(const AttentionShape& shape);
+
+struct AttentionForwardArgs {
+  AttentionShape shape;
+  const float* qkv = nullptr;  // [tokens, qkv_width]
+  float* out = nullptr;        // [tokens, out_width]
+  float* lse = nullptr;        // [tokens, num_heads], kept for backward
+  float* scratch = nullptr;
+};
+void AttentionForward(const AttentionForwardArgs& args, device::Stream& stream);
+
+struct AttentionBackwardArgs {
+  AttentionShape shape;
+  const float* qkv = nullptr;    // [tokens, qkv_width]
+  const float* out = nullptr;    // [tokens, out_width]
+  const float* lse = nullptr;    // [tokens, num_heads]
+  const float* d_out = nullptr;  // [tokens, out_width]
+  float* d_qkv = nullptr;        // [tokens, qkv_width], all of it written
+  float* scratch = nullptr;
+};
+void AttentionBackward(const AttentionBackwardArgs& args,
+                       device::Stream& stream);
+
+}  // namespace weft::ops
+
+#endif  // WEFT_KERNELS_OPS_ATTENTION_ATTENTION_H_

@@ -1,0 +1,43 @@
+// Token embedding: a table lookup and its deterministic gradient.
+#ifndef WEFT_KERNELS_OPS_EMBEDDING_EMBEDDING_H_
+#define WEFT_KERNELS_OPS_EMBEDDING_EMBEDDING_H_
+
+#include <cstdint>
+
+#include "kernels/ops/stream.h"
+
+namespace weft::ops {
+
+// out[t] = table[ids[t]]. Requires: 0 <= ids < vocab.
+struct EmbeddingForwardArgs {
+  int64_t tokens = 0;
+  int64_t vocab = 0;
+  int64_t hidden = 0;
+  const int32_t* ids = nullptr;  // [tokens]
+  const float* table = nullptr;  // [vocab, hidden]
+  float* out = nullptr;          // [tokens, hidden]
+};
+void EmbeddingForward(const EmbeddingForwardArgs& args, device::Stream& stream);
+
+// int32 elements of scratch that EmbeddingBackward needs.
+int64_t EmbeddingBackwardScratchElements(int64_t tokens, int64_t vocab);
+
+// d_table[v] = sum of d_out[t] over the tokens t with ids[t] == v, ascending.
+// Rows of ids that do not occur are zero-filled, or left with `accumulate`.
+// Requires: 0 <= ids < vocab; tokens < 2^31.
+struct EmbeddingBackwardArgs {
+  int64_t tokens = 0;
+  int64_t vocab = 0;
+  int64_t hidden = 0;
+  const int32_t* ids = nullptr;  // [tokens]
+  const float* d_out = nullptr;  // [tokens, hidden]
+  float* d_table = nullptr;      // [vocab, hidden]
+  bool accumulate = false;
+  int32_t* scratch = nullptr;
+};
+void EmbeddingBackward(const EmbeddingBackwardArgs& args,
+                       device::Stream& stream);
+
+}  // namespace weft::ops
+
+#endif  // WEFT_KERNELS_OPS_EMBEDDING_EMBEDDING_H_

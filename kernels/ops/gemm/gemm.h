@@ -1,0 +1,73 @@
+// Matrix products in fp32, row-major.
+#ifndef WEFT_KERNELS_OPS_GEMM_GEMM_H_
+#define WEFT_KERNELS_OPS_GEMM_GEMM_H_
+
+#include <cstdint>
+
+#include "kernels/ops/stream.h"
+
+namespace weft::ops {
+
+// C [m, n] = alpha * op(A) op(B) + (accumulate ? C : 0)
+//
+// op(A) is [m, k]: A itself, or the transpose of A [k, m]. op(B) is [k, n]: B
+// itself, or the transpose of B [n, k]. With k == 0 and no `accumulate`, C is
+// zero-filled.
+//
+// Requires: m, n, k >= 0; leading dimensions at least the row length.
+struct GemmArgs {
+  bool transpose_a = false;
+  bool transpose_b = false;
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  float alpha = 1.0f;
+  bool accumulate = false;
+  const float* a = nullptr;
+  int64_t lda = 0;  // elements between rows of A; 0: rows are dense
+  const float* b = nullptr;
+  int64_t ldb = 0;
+  float* c = nullptr;
+  int64_t ldc = 0;
+};
+void Gemm(const GemmArgs& args, device::Stream& stream);
+
+// The three products of a linear layer y = x W^T.
+struct LinearForwardArgs {
+  int64_t rows = 0;
+  int64_t in = 0;
+  int64_t out = 0;
+  const float* x = nullptr;       // [rows, in]
+  const float* weight = nullptr;  // [out, in]
+  float* y = nullptr;             // [rows, out]
+  bool accumulate = false;
+};
+void LinearForward(const LinearForwardArgs& args, device::Stream& stream);
+
+// dx = dy W
+struct LinearDgradArgs {
+  int64_t rows = 0;
+  int64_t in = 0;
+  int64_t out = 0;
+  const float* dy = nullptr;      // [rows, out]
+  const float* weight = nullptr;  // [out, in]
+  float* dx = nullptr;            // [rows, in]
+  bool accumulate = false;
+};
+void LinearDgrad(const LinearDgradArgs& args, device::Stream& stream);
+
+// dW = dy^T x
+struct LinearWgradArgs {
+  int64_t rows = 0;
+  int64_t in = 0;
+  int64_t out = 0;
+  const float* dy = nullptr;  // [rows, out]
+  const float* x = nullptr;   // [rows, in]
+  float* dweight = nullptr;   // [out, in]; zero-filled when rows == 0
+  bool accumulate = false;
+};
+void LinearWgrad(const LinearWgradArgs& args, device::Stream& stream);
+
+}  // namespace weft::ops
+
+#endif  // WEFT_KERNELS_OPS_GEMM_GEMM_H_

@@ -1,0 +1,56 @@
+// The linear layers of several experts over rows sorted by expert
+// (megatron-behaviour 5.5, experts).
+//
+// Rows of expert e are offsets[e] .. offsets[e + 1]. An expert may have no row.
+#ifndef WEFT_KERNELS_OPS_GROUPED_GEMM_GROUPED_GEMM_H_
+#define WEFT_KERNELS_OPS_GROUPED_GEMM_GROUPED_GEMM_H_
+
+#include <cstdint>
+
+#include "kernels/ops/stream.h"
+
+namespace weft::ops {
+
+// Requires: offsets[0] == 0 and offsets does not decrease.
+struct GroupedShape {
+  int64_t num_experts = 0;
+  int64_t in = 0;
+  int64_t out = 0;
+  const int64_t* offsets = nullptr;  // [num_experts + 1]
+  // Elements from one expert's weight (and its gradient) to the next's; 0
+  // means out * in.
+  int64_t weight_stride = 0;
+};
+
+// y = x W_e^T for the rows of each expert e.
+struct GroupedForwardArgs {
+  GroupedShape shape;
+  const float* x = nullptr;       // [rows, in]
+  const float* weight = nullptr;  // [num_experts, out, in]
+  float* y = nullptr;             // [rows, out]
+};
+void GroupedForward(const GroupedForwardArgs& args, device::Stream& stream);
+
+// dx = dy W_e for the rows of each expert e.
+struct GroupedDgradArgs {
+  GroupedShape shape;
+  const float* dy = nullptr;      // [rows, out]
+  const float* weight = nullptr;  // [num_experts, out, in]
+  float* dx = nullptr;            // [rows, in]
+};
+void GroupedDgrad(const GroupedDgradArgs& args, device::Stream& stream);
+
+// dW_e = dy_e^T x_e. The gradient of an expert without rows is zero: written
+// as zeros, or left as it is with `accumulate`.
+struct GroupedWgradArgs {
+  GroupedShape shape;
+  const float* dy = nullptr;  // [rows, out]
+  const float* x = nullptr;   // [rows, in]
+  float* dweight = nullptr;   // [num_experts, out, in]
+  bool accumulate = false;
+};
+void GroupedWgrad(const GroupedWgradArgs& args, device::Stream& stream);
+
+}  // namespace weft::ops
+
+#endif  // WEFT_KERNELS_OPS_GROUPED_GEMM_GROUPED_GEMM_H_

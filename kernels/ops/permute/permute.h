@@ -1,0 +1,107 @@
+// Moving rows between token order and expert order (megatron-behaviour 5.5,
+// dispatch and combine; design, "Canonical orders").
+//
+// A slot is one choice of a token: slot = token * topk + choice. The rows a
+// rank sends are its slots ordered by (expert, token), one row each.
+//
+//   dispatch forward:  send rows  = GatherRows(hidden, token_of_row)
+//                      send probs = GatherElements(topk_prob, slot_of_row)
+//   combine forward:   CombineRows(returned rows)
+//   combine backward:  d rows     = GatherRows(d_out, token_of_row)
+//   dispatch backward: CombineRows(d send rows),
+//                      d_topk_prob = GatherElements(d probs, row_of_slot)
+#ifndef WEFT_KERNELS_OPS_PERMUTE_PERMUTE_H_
+#define WEFT_KERNELS_OPS_PERMUTE_PERMUTE_H_
+
+#include <cstdint>
+
+#include "kernels/ops/stream.h"
+
+namespace weft::ops {
+
+// Requires: 0 <= topk_index < num_experts; the experts of a token differ;
+// tokens * topk < 2^31.
+struct BuildPermutationArgs {
+  int64_t tokens = 0;
+  int64_t topk = 0;
+  int64_t num_experts = 0;
+  const int32_t* topk_index = nullptr;  // [tokens, topk]
+  int64_t* offsets = nullptr;  // [num_experts + 1], first row of each expert
+  int32_t* row_of_slot = nullptr;   // [tokens, topk]
+  int32_t* slot_of_row = nullptr;   // [tokens * topk]
+  int32_t* token_of_row = nullptr;  // [tokens * topk]
+  // The rows of a token by ascending expert, and those experts.
+  int32_t* sorted_rows = nullptr;     // [tokens, topk]
+  int32_t* sorted_experts = nullptr;  // [tokens, topk]
+};
+void BuildPermutation(const BuildPermutationArgs& args, device::Stream& stream);
+
+// out[r] = src[index[r]]
+struct GatherRowsArgs {
+  int64_t rows = 0;
+  int64_t hidden = 0;
+  const float* src = nullptr;      // [any, hidden]
+  const int32_t* index = nullptr;  // [rows]
+  float* out = nullptr;            // [rows, hidden]
+};
+void GatherRows(const GatherRowsArgs& args, device::Stream& stream);
+
+// out[i] = src[index[i]]
+struct GatherElementsArgs {
+  int64_t count = 0;
+  const float* src = nullptr;      // [any]
+  const int32_t* index = nullptr;  // [count]
+  float* out = nullptr;            // [count]
+};
+void GatherElements(const GatherElementsArgs& args, device::Stream& stream);
+
+// out[t] = (add1[t] + add2[t]) + routed[t], absent summands left out, where
+// routed[t] sums the rows of token t: first, inside each rank that owns
+// experts, by ascending expert; then those partial sums over ranks ascending.
+// Expert e is owned by rank e / experts_per_rank. `out` may be add1 or add2.
+//
+// Rows that already are partial sums, one per (token, rank), are combined with
+// experts_per_rank = 1 and ranks in place of experts: the bits are the same.
+struct CombineRowsArgs {
+  int64_t tokens = 0;
+  int64_t topk = 0;
+  int64_t hidden = 0;
+  int64_t experts_per_rank = 0;
+  const float* rows = nullptr;              // [tokens * topk, hidden]
+  const int32_t* sorted_rows = nullptr;     // [tokens, topk]
+  const int32_t* sorted_experts = nullptr;  // [tokens, topk]
+  const float* add1 = nullptr;              // [tokens, hidden] or null
+  const float* add2 = nullptr;              // [tokens, hidden] or null
+  float* out = nullptr;                     // [tokens, hidden]
+};
+void CombineRows(const CombineRowsArgs& args, device::Stream& stream);
+
+// Rows received from the ranks of a group come as [rank][local expert][token];
+// the experts read them as [local expert][rank][token]. `width` is the hidden
+// size, or 1 for probabilities.
+struct ReorderChunksArgs {
+  int64_t num_ranks = 0;
+  int64_t num_local_experts = 0;
+  int64_t width = 0;
+  const int32_t* counts = nullptr;  // [num_ranks, num_local_experts], in rows
+  const float* src = nullptr;       // [rows, width]
+  float* dst = nullptr;             // [rows, width]
+};
+void RankMajorToExpertMajor(const ReorderChunksArgs& args,
+                            device::Stream& stream);
+void ExpertMajorToRankMajor(const ReorderChunksArgs& args,
+                            device::Stream& stream);
+
+// offsets[e] = first row of local expert e after RankMajorToExpertMajor.
+struct LocalExpertOffsetsArgs {
+  int64_t num_ranks = 0;
+  int64_t num_local_experts = 0;
+  const int32_t* counts = nullptr;  // [num_ranks, num_local_experts]
+  int64_t* offsets = nullptr;       // [num_local_experts + 1]
+};
+void LocalExpertOffsets(const LocalExpertOffsetsArgs& args,
+                        device::Stream& stream);
+
+}  // namespace weft::ops
+
+#endif  // WEFT_KERNELS_OPS_PERMUTE_PERMUTE_H_

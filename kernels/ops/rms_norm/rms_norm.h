@@ -1,0 +1,56 @@
+// Root-mean-square norm over the last dimension (megatron-behaviour 5, 5.1).
+//
+//   rstd = 1 / sqrt(mean(x^2) + eps)      y = x * rstd * weight
+//
+//   with t = dy * weight and xhat = x * rstd:
+//   dx = rstd * (t - xhat * mean(t * xhat))      dweight = sum_rows dy * xhat
+#ifndef WEFT_KERNELS_OPS_RMS_NORM_RMS_NORM_H_
+#define WEFT_KERNELS_OPS_RMS_NORM_RMS_NORM_H_
+
+#include <cstdint>
+
+#include "kernels/ops/stream.h"
+
+namespace weft::ops {
+
+// Requires: hidden > 0. `y` may be `x`.
+struct RmsNormForwardArgs {
+  int64_t rows = 0;
+  int64_t hidden = 0;
+  float eps = 1e-5f;
+  const float* x = nullptr;       // [rows, hidden]
+  const float* weight = nullptr;  // [hidden]
+  float* y = nullptr;             // [rows, hidden]
+  float* rstd = nullptr;          // [rows], kept for backward
+};
+void RmsNormForward(const RmsNormForwardArgs& args, device::Stream& stream);
+
+// The gradient to the input; `add`, when given, is added to it (the gradient
+// that reaches the input past the norm). `dx` may be `add` or `dy`.
+struct RmsNormDgradArgs {
+  int64_t rows = 0;
+  int64_t hidden = 0;
+  const float* x = nullptr;       // [rows, hidden]
+  const float* weight = nullptr;  // [hidden]
+  const float* rstd = nullptr;    // [rows]
+  const float* dy = nullptr;      // [rows, hidden]
+  const float* add = nullptr;     // [rows, hidden] or null
+  float* dx = nullptr;            // [rows, hidden]
+};
+void RmsNormDgrad(const RmsNormDgradArgs& args, device::Stream& stream);
+
+// The gradient to the weight; rows are summed in order, in fp64.
+struct RmsNormWgradArgs {
+  int64_t rows = 0;
+  int64_t hidden = 0;
+  const float* x = nullptr;     // [rows, hidden]
+  const float* rstd = nullptr;  // [rows]
+  const float* dy = nullptr;    // [rows, hidden]
+  float* dweight = nullptr;     // [hidden]; zero-filled when rows == 0
+  bool accumulate = false;
+};
+void RmsNormWgrad(const RmsNormWgradArgs& args, device::Stream& stream);
+
+}  // namespace weft::ops
+
+#endif  // WEFT_KERNELS_OPS_RMS_NORM_RMS_NORM_H_

@@ -1,0 +1,23 @@
+// What every op header says about streams, in one place.
+//
+// An op is a free function whose last argument is the stream it runs on. On the
+// CPU it is called on the stream's thread and computes before it returns; on
+// CUDA it enqueues. Ops never allocate, lock, log or fail: each states what it
+// requires and the caller, who prepared the step, checks it once. Pointers of
+// an Args struct are memory of the device. Ranges must not overlap unless a
+// comment says they may. Sizes may be zero; a zero-sized op writes nothing
+// unless its comment says otherwise.
+//
+// Same inputs give the same bits: sums run in an order that depends on sizes
+// alone, never on alignment or on the number of threads.
+//
+// `accumulate` means `dst = dst + value`, where `value` is what the same call
+// without `accumulate` would have written (gemm.h says where this is looser).
+#ifndef WEFT_KERNELS_OPS_STREAM_H_
+#define WEFT_KERNELS_OPS_STREAM_H_
+
+namespace weft::device {
+class Stream;
+}  // namespace weft::device
+
+#endif  // WEFT_KERNELS_OPS_STREAM_H_
