@@ -6,7 +6,13 @@
 namespace weft {
 
 // Element type of a value, parameter or buffer.
-enum class DType : uint8_t { kF32 = 0, kF64 = 1, kBf16 = 2, kI32 = 3, kI64 = 4 };
+enum class DType : uint8_t {
+  kF32 = 0,
+  kF64 = 1,
+  kBf16 = 2,
+  kI32 = 3,
+  kI64 = 4
+};
 
 // Bytes of one element.
 constexpr int64_t SizeOf(DType dtype) {

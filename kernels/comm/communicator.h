@@ -1,0 +1,97 @@
+// Communicator: the collectives of one group of ranks, issued on a stream.
+#ifndef WEFT_KERNELS_COMM_COMMUNICATOR_H_
+#define WEFT_KERNELS_COMM_COMMUNICATOR_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "base/dtype.h"
+#include "kernels/device/device.h"
+
+namespace weft::comm {
+
+// Names the plan op that issues a collective; used in errors and traces only.
+struct CollectiveTag {
+  const char* op = "";    // e.g. "dispatch.forward"; static storage
+  int32_t op_index = -1;  // index in the program
+  int32_t layer = -1;
+  int32_t microbatch = -1;
+};
+
+// A run of bytes exchanged with one peer. The k-th segment a rank sends to a
+// peer lands in the k-th segment the peer receives from it; both must have the
+// same size. Offsets are relative to the send or receive buffer.
+struct Segment {
+  int32_t peer = 0;  // rank inside the group; the own rank is a local copy
+  int64_t offset = 0;
+  int64_t bytes = 0;
+};
+
+// The collectives of one group. Every member calls the same methods in the same
+// order with matching sizes.
+//
+// Called from inside work launched on `stream` (see device::WorkFn): a CPU
+// backend returns when the data has arrived, a CUDA backend when the work is
+// enqueued; either way the data may be read by later work of the same stream.
+// Sums are taken in ascending rank order, so results do not depend on arrival.
+//
+// Errors: DEADLINE_EXCEEDED when a peer does not answer within the group's
+// deadline, CANCELLED when the group's cancellation fired, UNAVAILABLE when the
+// transport lost a peer. Each names group, op, layer, microbatch and the peers
+// not heard from. After an error the communicator is unusable.
+//
+// Not thread-safe: one stream owns a communicator.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual absl::string_view name() const = 0;  // e.g. "ep", "gather.dp"
+  virtual int rank() const = 0;                // this rank inside the group
+  virtual int size() const = 0;
+
+  // Prepares staging so that no later call of up to `bytes` allocates.
+  virtual absl::Status Reserve(int64_t bytes) = 0;
+
+  // recv[r] = rank r's send; `recv` holds size() * bytes. `send` may be the own
+  // slice of `recv`.
+  virtual absl::Status AllGather(const void* send, void* recv, int64_t bytes,
+                                 device::Stream& stream,
+                                 const CollectiveTag& tag) = 0;
+
+  // recv = sum over ranks, ascending, of their send[own rank]; `send` holds
+  // size() * elements. `recv` may be the own slice of `send`. kF32 or kF64.
+  virtual absl::Status ReduceScatter(const void* send, void* recv,
+                                     int64_t elements, DType dtype,
+                                     device::Stream& stream,
+                                     const CollectiveTag& tag) = 0;
+
+  // In place; exactly ReduceScatter followed by AllGather. `elements` must be
+  // divisible by size().
+  virtual absl::Status AllReduce(void* data, int64_t elements, DType dtype,
+                                 device::Stream& stream,
+                                 const CollectiveTag& tag) = 0;
+
+  // Moves the listed segments; empty ones are skipped. Bytes are counted in
+  // wire_bytes() except those to the own rank.
+  virtual absl::Status AllToAllV(const void* send,
+                                 absl::Span<const Segment> sends, void* recv,
+                                 absl::Span<const Segment> recvs,
+                                 device::Stream& stream,
+                                 const CollectiveTag& tag) = 0;
+
+  virtual absl::Status Broadcast(void* data, int64_t bytes, int root,
+                                 device::Stream& stream,
+                                 const CollectiveTag& tag) = 0;
+
+  virtual absl::Status Barrier(device::Stream& stream,
+                               const CollectiveTag& tag) = 0;
+
+  // Payload bytes this rank has sent to other ranks so far.
+  virtual int64_t wire_bytes() const = 0;
+};
+
+}  // namespace weft::comm
+
+#endif  // WEFT_KERNELS_COMM_COMMUNICATOR_H_

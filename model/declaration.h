@@ -1,0 +1,125 @@
+// What a model declares: parameters, values, nodes and their phases.
+//
+// A declaration says everything the schedule, the sharding and the executor
+// need to know about a model, and nothing about how a node computes. All ids
+// are indices into the vectors of ModelDecl. Values are declared once for a
+// microbatch; every microbatch has its own instance.
+#ifndef WEFT_MODEL_DECLARATION_H_
+#define WEFT_MODEL_DECLARATION_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace weft::model {
+
+enum class LayerKind : uint8_t { kEmbedding, kDecoder, kHead };
+
+// A node is one sub-operation of a layer for one microbatch.
+enum class NodeKind : uint8_t {
+  kLoad,         // tokens of the microbatch
+  kEmbedding,    //
+  kPreDispatch,  // attention, norm, shared expert, router, permutation
+  kCounts,       // rows each expert gets from each rank of the EP group
+  kDispatch,     // all-to-all of rows and probabilities to their experts
+  kExperts,      // grouped experts
+  kCombine,      // all-to-all back, sum, residual
+  kMlp,          // dense feed-forward of a layer without experts
+  kHead,         // final norm and output projection
+  kLoss,         //
+};
+const char* Name(NodeKind kind);
+
+enum class Phase : uint8_t { kForward, kDgrad, kWgrad };
+const char* Name(Phase phase);
+
+// What a node phase mainly occupies; the schedule maps it to a stream.
+enum class Resource : uint8_t { kCompute, kExpertParallel };
+
+// Rows of a value. Received rows are counted at run time and bounded.
+enum class Rows : uint8_t { kStatic, kReceived };
+
+// Memory a value lives in. Host values are readable by the launching thread
+// after a host_wait.
+enum class Space : uint8_t { kDevice, kHost };
+
+// Where in the dense layout a parameter belongs and how it starts.
+struct ParamDecl {
+  std::string name;            // e.g. "layers.3.experts.down"
+  int layer = 0;               // index into ModelDecl::layers
+  bool expert = false;         // sharded over EP ranks along dimension 0
+  std::vector<int64_t> shape;  // of the whole model
+  // Shape on one EP rank: `shape` with dimension 0 divided by EP if `expert`.
+  std::vector<int64_t> local_shape;
+  DType dtype = DType::kF32;
+  double init_std = 0;       // normal with this deviation; 0: constant
+  double init_constant = 0;  // used when init_std is 0
+  bool decay = false;        // weight decay applies
+
+  int64_t local_elements() const;
+};
+
+struct ValueDecl {
+  std::string name;  // e.g. "layers.3.qkv"
+  int layer = 0;
+  DType dtype = DType::kF32;
+  Space space = Space::kDevice;
+  Rows rows = Rows::kStatic;
+  int64_t max_rows = 0;  // exact when static, a bound when counted
+  int64_t columns = 0;
+
+  int64_t max_bytes() const { return max_rows * columns * SizeOf(dtype); }
+};
+
+// How a phase uses a value. Scratch is written and read inside the phase only.
+enum class Access : uint8_t { kRead, kWrite, kScratch };
+
+struct Arg {
+  int value = 0;
+  Access access = Access::kRead;
+};
+
+struct PhaseDecl {
+  Phase phase = Phase::kForward;
+  Resource resource = Resource::kCompute;
+  std::vector<Arg> args;           // worker/layers receives spans in this order
+  std::vector<int> params_read;    // in the order worker/layers receives them
+  std::vector<int> grads_written;  // likewise
+  double flops = 0;                // with balanced routing
+};
+
+struct NodeDecl {
+  NodeKind kind = NodeKind::kLoad;
+  std::vector<PhaseDecl> phases;
+  // The wgrad phase may run any time after the dgrad phase.
+  bool wgrad_can_wait = true;
+  // The launching thread needs this node's host value before the next node.
+  bool host_wait_after = false;
+
+  const PhaseDecl* Find(Phase phase) const;
+};
+
+struct LayerDecl {
+  LayerKind kind = LayerKind::kDecoder;
+  std::string name;             // "embedding", "layers.3", "head"
+  bool moe = false;             // decoder layers only
+  std::vector<NodeDecl> nodes;  // in forward order
+};
+
+struct ModelDecl {
+  std::vector<LayerDecl> layers;  // embedding, decoder layers, head
+  std::vector<ParamDecl> params;
+  std::vector<ValueDecl> values;
+  int loss_value = -1;  // f64[1]: sum of the microbatch's token losses
+  int64_t tokens = 0;   // of one microbatch on one rank
+
+  const NodeDecl& node(int layer, int index) const {
+    return layers[layer].nodes[index];
+  }
+};
+
+}  // namespace weft::model
+
+#endif  // WEFT_MODEL_DECLARATION_H_

@@ -1,0 +1,203 @@
+// Declares the decoder-only transformer of a job: embedding, decoder layers
+// (attention with experts or a dense MLP), head and loss.
+//
+// The enums number the args, params and grads of each phase; worker/layers
+// receives its spans in exactly these orders.
+#ifndef WEFT_MODEL_DECODER_H_
+#define WEFT_MODEL_DECODER_H_
+
+#include "model/declaration.h"
+#include "model/shape.h"
+
+namespace weft::model {
+
+ModelDecl DeclareDecoder(const Shape& shape);
+
+// [T] tokens of a microbatch on one rank, [H] hidden, [Q] qkv columns, [A]
+// heads*head_dim, [N] = T*top_k rows sent, [R] rows received, [E] experts.
+
+namespace load {
+enum Forward { kTokens };  // write tokens i32[microbatch, sequence+1]
+}  // namespace load
+
+namespace embedding {
+enum Forward { kTokens, kY };        // read tokens; write y [T,H]
+enum Wgrad { kWTokens, kWDy };       // read tokens, dy [T,H]
+enum Params { kTable };              // [V,H]; also the only grad
+}  // namespace embedding
+
+// Attention half, shared by both kinds of decoder layer, comes first in the
+// args of pre_dispatch.
+namespace pre_dispatch {
+enum Forward {
+  kX,            // read  x [T,H]
+  kRstd1,        // write [T]
+  kXn1,          // write [T,H] norm1(x)
+  kQkv,          // write [T,Q] after rotary
+  kAttnOut,      // write [T,A]
+  kLse,          // write [T,heads]
+  kAttnScratch,  // scratch, see ops::AttentionScratchElements
+  kH1,           // write [T,H] x + out_proj(attn)
+  // A dense layer's pre_dispatch ends here.
+  kRstd2,       // write [T]
+  kXn2,         // write [T,H] norm2(h1)
+  kScores,      // write [T,E] softmax over all experts
+  kTopKIndex,   // write i32[T,k]
+  kTopKProb,    // write [T,k]
+  kCountsOut,   // write i32[1,E] rows this rank sends each expert
+  kRowOfSlot,   // write i32[T,k] row in the send buffer
+  kTokenOfRow,  // write i32[N]
+  kSlotOfRow,   // write i32[N] t*k+slot
+  kSendRows,    // write [N,H]
+  kSendProb,    // write [N]
+  // Present when there is a shared expert.
+  kSharedGateUp,  // write [T,2*shared]
+  kSharedAct,     // write [T,shared]
+  kSharedOut,     // write [T,H]
+};
+enum Dgrad {
+  kDDy,            // read [T,H] gradient of the layer's output
+  kDX,             // read x
+  kDRstd1,         // read
+  kDXn1,           // read
+  kDQkv,           // read
+  kDAttnOut,       // read
+  kDLse,           // read
+  kDAttnScratch,   // scratch
+  kDScratch,       // scratch [T,max(H,A)]
+  kDH1Grad,        // write [T,H] gradient of h1; dense: read instead
+  kDQkvGrad,       // write [T,Q]
+  kDDx,            // write [T,H] gradient of x
+  // MoE layers only.
+  kDH1,          // read
+  kDRstd2,       // read
+  kDXn2,         // read
+  kDScores,      // read
+  kDTopKIndex,   // read
+  kDTopKProb,    // read
+  kDRowOfSlot,   // read
+  kDSlotOfRow,   // read
+  kDSendRows,    // read [N,H] gradient of the rows sent
+  kDSendProb,    // read [N] gradient of their probabilities
+  kDXn2Grad,     // scratch [T,H]
+  kDLogitsGrad,  // scratch [T,E]
+  kDTopKGrad,    // scratch [T,k]
+  // Present when there is a shared expert.
+  kDSharedGateUp,      // read
+  kDSharedActGrad,     // scratch [T,shared]
+  kDSharedGateUpGrad,  // write [T,2*shared]
+};
+enum Wgrad {
+  kWXn1,      // read
+  kWQkvGrad,  // read
+  kWAttnOut,  // read
+  kWH1Grad,   // read
+  // Present when there is a shared expert.
+  kWXn2,              // read
+  kWSharedGateUpGrad, // read
+  kWSharedAct,        // read
+  kWDy,               // read
+};
+// Read by forward and by dgrad.
+enum Params {
+  kNorm1,  // [H]
+  kQkvW,   // [Q,H]
+  kOutW,   // [H,A]
+  kNorm2,  // [H]      MoE layers only, like the rest
+  kRouterW,       // [E,H]
+  kSharedGateUpW, // [2*shared,H]
+  kSharedDownW,   // [H,shared]
+};
+enum DgradGrads { kGNorm1, kGNorm2, kGRouter };  // dense layers: norm1 only
+enum WgradGrads { kGQkv, kGOut, kGSharedGateUp, kGSharedDown };
+}  // namespace pre_dispatch
+
+namespace counts {
+enum Forward { kLocal, kAll };  // read i32[1,E]; write host i32[ep,E]
+}  // namespace counts
+
+namespace dispatch {
+enum Forward { kSendRows, kSendProb, kAll, kRows, kProb };  // write [R,H], [R]
+// read [R,H], [R], counts; write [N,H], [N]
+enum Dgrad { kDRowsGrad, kDProbGrad, kDAll, kDSendRowsGrad, kDSendProbGrad };
+}  // namespace dispatch
+
+namespace experts {
+// read rows [R,H], prob [R], counts; write gate_up [R,2F], act [R,F], out [R,H]
+enum Forward { kRows, kProb, kAll, kGateUp, kAct, kOut };
+// read d_out [R,H], gate_up, prob, counts; scratch d_act [R,F]; write
+// d_gate_up [R,2F], d_rows [R,H], d_prob [R]
+enum Dgrad {
+  kDOutGrad,
+  kDGateUp,
+  kDProb,
+  kDAll,
+  kDActGrad,
+  kDGateUpGrad,
+  kDRowsGrad,
+  kDProbGrad,
+};
+// read rows, act, d_gate_up, d_out, counts
+enum Wgrad { kWRows, kWAct, kWGateUpGrad, kWOutGrad, kWAll };
+enum Params { kGateUpW, kDownW };  // [E,2F,H], [E,H,F]; also the wgrad grads
+}  // namespace experts
+
+namespace combine {
+// read out [R,H], counts, h1, topk_index, row_of_slot, [shared_out]; scratch
+// back [N,H]; write y [T,H]
+enum Forward {
+  kOut,
+  kAll,
+  kH1,
+  kTopKIndex,
+  kRowOfSlot,
+  kBack,
+  kY,
+  kSharedOut,  // present when there is a shared expert
+};
+// read dy, counts, token_of_row; scratch [N,H]; write d_out [R,H]
+enum Dgrad { kDDy, kDAll, kDTokenOfRow, kDBack, kDOutGrad };
+}  // namespace combine
+
+namespace mlp {
+// read h1; write rstd2, xn2, gate_up [T,2F], act [T,F], y [T,H]
+enum Forward { kH1, kRstd2, kXn2, kGateUp, kAct, kY };
+// read dy, h1, rstd2, xn2, gate_up; scratch d_act [T,F], d_xn2 [T,H]; write
+// d_gate_up [T,2F], d_h1 [T,H]
+enum Dgrad {
+  kDDy,
+  kDH1,
+  kDRstd2,
+  kDXn2,
+  kDGateUp,
+  kDActGrad,
+  kDXn2Grad,
+  kDGateUpGrad,
+  kDH1Grad,
+};
+enum Wgrad { kWXn2, kWGateUpGrad, kWAct, kWDy };
+enum Params { kNorm2, kGateUpW, kDownW };
+enum DgradGrads { kGNorm2 };
+enum WgradGrads { kGGateUp, kGDown };
+}  // namespace mlp
+
+namespace head {
+enum Forward { kX, kRstd, kXn, kLogits };  // read; write [T], [T,H], [T,V]
+// read d_logits [T,V], x, rstd, xn; scratch [T,H]; write dx [T,H]
+enum Dgrad { kDLogitsGrad, kDX, kDRstd, kDXn, kDXnGrad, kDDx };
+enum Wgrad { kWLogitsGrad, kWXn };
+enum Params { kNorm, kOutputW };  // [H], [V,H] (the embedding table when tied)
+enum DgradGrads { kGNorm };
+enum WgradGrads { kGOutput };
+}  // namespace head
+
+namespace loss {
+// read logits, tokens; write lse [T], loss f64[1]
+enum Forward { kLogits, kTokens, kLse, kLoss };
+// read logits, tokens, lse; write d_logits [T,V]
+enum Dgrad { kDLogits, kDTokens, kDLse, kDLogitsGrad };
+}  // namespace loss
+
+}  // namespace weft::model
+
+#endif  // WEFT_MODEL_DECODER_H_

@@ -1,0 +1,52 @@
+// The sizes of a model as numbers, with every default filled in.
+#ifndef WEFT_MODEL_SHAPE_H_
+#define WEFT_MODEL_SHAPE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "weft/v1/job.pb.h"
+
+namespace weft::model {
+
+// Sizes of a job on one rank. Derived from a valid job; see ShapeOf.
+struct Shape {
+  int64_t vocab = 0;
+  int64_t hidden = 0;
+  int64_t layers = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t ffn = 0;
+  int64_t experts = 0;  // 0: no MoE layer
+  int64_t top_k = 0;
+  int64_t expert_ffn = 0;
+  int64_t shared_ffn = 0;  // 0: no shared expert
+  bool renormalize_top_k = true;
+  bool tie_embeddings = false;
+  double norm_epsilon = 1e-5;
+  double rope_theta = 10000;
+  double init_std = 0.02;
+  std::vector<bool> moe_layer;  // by decoder layer
+
+  int64_t sequence = 0;       // tokens of a sequence
+  int64_t microbatch = 0;     // sequences on one rank
+  int64_t tokens = 0;         // sequence * microbatch
+  int64_t microbatches = 0;   // of a step
+  int64_t ep = 1;
+  int64_t world = 1;
+
+  int64_t qkv_columns() const { return (heads + 2 * kv_heads) * head_dim; }
+  int64_t local_experts() const { return experts / ep; }
+  int64_t sent_rows() const { return tokens * top_k; }
+  // Most rows the experts of one rank can get from its EP group.
+  int64_t max_received_rows() const;
+};
+
+// Requires: `job` has passed validation. Applies the defaults documented in
+// job.proto.
+Shape ShapeOf(const v1::TrainingJob& job);
+
+}  // namespace weft::model
+
+#endif  // WEFT_MODEL_SHAPE_H_

@@ -1,0 +1,60 @@
+// Compile: from a job to what its ranks run.
+#ifndef WEFT_SCHEDULE_PLAN_H_
+#define WEFT_SCHEDULE_PLAN_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "fsdp/unit/unit.h"
+#include "model/declaration.h"
+#include "model/shape.h"
+#include "schedule/program.h"
+#include "weft/plan/v1/plan.pb.h"
+#include "weft/v1/job.pb.h"
+
+namespace weft::schedule {
+
+// Everything a job's ranks share. Today all ranks do the same work, so there is
+// one class of ranks and one program of each kind.
+struct Plan {
+  model::Shape shape;
+  model::ModelDecl model;
+  fsdp::World world;
+  fsdp::UnitAssignment units;
+  Program train;
+  std::optional<Program> eval;  // when the job validates
+};
+
+// Shape, declaration and units of a job, without programs: what a worker
+// recomputes. Requires: the job has passed the coordinator's validation.
+Plan Declare(const v1::TrainingJob& job);
+
+// Declares and compiles. Requires: as Declare. Never fails on a valid job; an
+// INTERNAL error is a fault of the compiler.
+absl::StatusOr<Plan> Compile(const v1::TrainingJob& job);
+
+// Proves a plan (see verifier.h); every plan is verified before it is handed
+// out. INTERNAL, naming op ids, when a proof fails.
+absl::Status Verify(const Plan& plan);
+
+// The plan in the notation of the docs, one line an op.
+std::string ToText(const Plan& plan, const Program& program);
+
+// The streams of a program drawn as rows of time, with modelled op costs.
+std::string DrawTimeline(const Plan& plan, const Program& program,
+                         int max_columns);
+
+// Wire forms. FromProto checks every index and returns INVALID_ARGUMENT naming
+// the field, so that a lowered program never reads out of range.
+plan::v1::Program ToProto(const Program& program);
+absl::StatusOr<Program> FromProto(const plan::v1::Program& proto,
+                                  const Plan& declared);
+plan::v1::UnitAssignment ToProto(const fsdp::UnitAssignment& units);
+plan::v1::Binding ToProto(const Binding& binding);
+absl::StatusOr<Binding> FromProto(const plan::v1::Binding& proto);
+
+}  // namespace weft::schedule
+
+#endif  // WEFT_SCHEDULE_PLAN_H_

@@ -1,0 +1,124 @@
+// A program: the ops of one optimizer step, and what they exchange.
+//
+// All ranks of a class run the same program; a Binding says who a rank is. Op
+// and value ids are indices into the vectors of Program. The order of `ops` is
+// launch order: it is also the order of each stream, and every wait points
+// backwards in it.
+#ifndef WEFT_SCHEDULE_PROGRAM_H_
+#define WEFT_SCHEDULE_PROGRAM_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fsdp/unit/unit.h"
+#include "model/declaration.h"
+
+namespace weft::schedule {
+
+enum class StreamKind : uint8_t { kCompute, kEp, kGather, kReduce };
+inline constexpr int kNumStreams = 4;
+const char* Name(StreamKind stream);
+
+enum class OpKind : uint8_t {
+  kNode,       // one phase of one node of the model
+  kHostWait,   // the launching thread waits for the op in `waits`
+  kGather,     // all-gather a bucket's shards into a value
+  kRelease,    // the gathered value is no longer read; its memory is free
+  kReduce,     // reduce a gradient value (or the resident gradients) to shards
+  kControl,    // gradient norm, losses and the control word, over all ranks
+  kOptimizer,  // AdamW on the shard of a bucket
+};
+const char* Name(OpKind kind);
+
+// A parameter a node reads. `value` is the gathered bucket, or -1 when the
+// parameter lies in the resident bucket.
+struct ParamUse {
+  int param = 0;
+  int value = -1;
+};
+
+// A gradient a node writes. `value` is the full-size gradient bucket of the
+// microbatch, or -1 for the resident gradient bucket. Overwrites unless
+// `accumulate`.
+struct GradUse {
+  int param = 0;
+  int value = -1;
+  bool accumulate = false;
+};
+
+struct Op {
+  OpKind kind = OpKind::kNode;
+  StreamKind stream = StreamKind::kCompute;
+
+  // kNode; kHostWait names the node it waits for.
+  int layer = -1;
+  int node = -1;  // index into the layer's nodes
+  model::Phase phase = model::Phase::kForward;
+  int microbatch = -1;
+
+  // kGather, kRelease, kReduce, kOptimizer.
+  int bucket = -1;
+  // kReduce: add to the shard instead of overwriting it.
+  bool accumulate = false;
+
+  // kNode: one value for every arg of the phase. kGather, kRelease: the
+  // gathered value. kReduce: the gradient value, or empty when resident.
+  // kControl: the loss values of all microbatches.
+  std::vector<int> args;
+  std::vector<ParamUse> params;
+  std::vector<GradUse> grads;
+
+  // Ops of other streams that must have completed, ascending. Order inside a
+  // stream is implied.
+  std::vector<int> waits;
+};
+
+enum class ValueKind : uint8_t {
+  kActivation,  // an instance of a declared value
+  kGathered,    // a gathered bucket
+  kGradient,    // a full-size gradient bucket of a microbatch
+};
+
+struct Value {
+  ValueKind kind = ValueKind::kActivation;
+  int decl = -1;        // kActivation: index into ModelDecl::values
+  int bucket = -1;      // kGathered, kGradient
+  int microbatch = -1;  // kActivation, kGradient
+  model::Space space = model::Space::kDevice;
+  int64_t bytes = 0;   // exact, or the bound of a counted value
+  int64_t offset = 0;  // in the arena of its space
+};
+
+enum class ProgramKind : uint8_t { kTrain, kEval };
+
+struct Program {
+  ProgramKind kind = ProgramKind::kTrain;
+  int microbatches = 0;
+  fsdp::Strategy strategy = fsdp::Strategy::kOptimGradsParams;
+  std::vector<Op> ops;
+  std::vector<Value> values;
+  int64_t arena_bytes = 0;       // device
+  int64_t host_arena_bytes = 0;  // host
+};
+
+// Who a rank is in a job.
+struct Binding {
+  int rank = 0;
+  fsdp::World world;
+};
+
+// True when the weights of a bucket stay on every rank of its group: no gather.
+bool WeightsResident(fsdp::Strategy strategy, const fsdp::Bucket& bucket);
+// True when gradients accumulate in a resident full-size bucket and are reduced
+// once a step.
+bool GradientsResident(fsdp::Strategy strategy);
+
+// Hash of the collectives a rank issues, in launch order: stream, kind, bytes,
+// group. Ranks of a job must agree before the first step.
+uint64_t CollectiveHash(const Program& program, const model::ModelDecl& model,
+                        const fsdp::UnitAssignment& units);
+
+}  // namespace weft::schedule
+
+#endif  // WEFT_SCHEDULE_PROGRAM_H_

@@ -1,0 +1,114 @@
+// Engine: one rank of one job, from initial parameters to the last step.
+#ifndef WEFT_WORKER_EXEC_ENGINE_H_
+#define WEFT_WORKER_EXEC_ENGINE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/clock.h"
+#include "data/sample_source.h"
+#include "kernels/comm/communicator.h"
+#include "kernels/device/device.h"
+#include "schedule/program.h"
+#include "weft/v1/job.pb.h"
+#include "weft/v1/job_service.pb.h"
+
+namespace weft::exec {
+
+// The communicators of a rank, borrowed. Groups follow fsdp::World::Members.
+// `gather_*` are used on the gather stream only, `reduce_*` and `control` on
+// the reduce stream, `ep` on the ep stream.
+struct Communicators {
+  comm::Communicator* ep = nullptr;          // Axis::kEp
+  comm::Communicator* gather_dp = nullptr;   // Axis::kDp
+  comm::Communicator* gather_edp = nullptr;  // Axis::kEdp
+  comm::Communicator* reduce_dp = nullptr;   // Axis::kDp
+  comm::Communicator* reduce_edp = nullptr;  // Axis::kEdp
+  comm::Communicator* control = nullptr;     // Axis::kDp
+};
+
+// What happens to memory whose content is dead.
+enum class ReleasedMemory : uint8_t {
+  kKeep,    // nothing
+  kPoison,  // filled with NaN: a late read shows
+  kReturn,  // pages handed back to the system: a release shows
+};
+
+struct EngineOptions {
+  v1::TrainingJob job;
+  schedule::Binding binding;
+  schedule::Program train;
+  std::optional<schedule::Program> eval;
+  device::Device* device = nullptr;
+  Communicators comms;
+  data::SampleSource* samples = nullptr;
+  Clock* clock = nullptr;
+  ReleasedMemory released_memory = ReleasedMemory::kKeep;
+  // Records a Span for every op of every step (needed for exposed times).
+  bool record_spans = true;
+  // Samples resident device bytes after every op that ends a lifetime, and
+  // keeps the largest excess over the plan's live set; tests only (slow).
+  bool check_live_set = false;
+};
+
+// When one op ran, on the clock's monotonic nanoseconds.
+struct Span {
+  int32_t op = 0;
+  int64_t begin_ns = 0;
+  int64_t end_ns = 0;
+};
+
+struct StepResult {
+  // Loss, norm, rate and tokens are the job's; the rest is this rank's.
+  v1::StepMetrics metrics;
+  // Largest control word any rank passed to this step.
+  int64_t control_word = 0;
+  std::vector<Span> spans;
+};
+
+// Drives the plan of one rank. Create allocates everything; steps allocate
+// nothing. Not thread-safe: one thread calls it; Cancel-like stops come through
+// the communicators' cancellation and Device::Fail.
+class Engine {
+ public:
+  // INVALID_ARGUMENT when the programs do not fit the job; RESOURCE_EXHAUSTED
+  // when memory does not suffice.
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(EngineOptions options);
+  virtual ~Engine() = default;
+
+  // Runs optimizer step `step` (from 1). `control_word` is max-reduced over
+  // ranks, so that all learn of a wish to stop on the same step. Errors name
+  // step, op, layer, microbatch.
+  virtual absl::Status RunStep(int64_t step, int64_t control_word,
+                               StepResult* result) = 0;
+
+  // Validates on `batches` batches of the held-out samples.
+  virtual absl::StatusOr<v1::EvalMetrics> RunEval(int64_t batches) = 0;
+
+  // Writes this rank's fragments of the main weights to
+  // `<folder>/rank-<rank, 5 digits>.safetensors`. Tensor "<param>@<begin>" holds
+  // elements [begin, begin+n) of the whole model's flattened parameter. A
+  // fragment that several ranks hold is written by the lowest of them.
+  virtual absl::Status WriteParameters(absl::string_view folder) = 0;
+
+  // Writes the spans of a step as Chrome trace JSON.
+  virtual absl::Status WriteTrace(const StepResult& result,
+                                  absl::string_view path) = 0;
+
+  virtual uint64_t collective_hash() const = 0;
+  virtual uint64_t assignment_hash() const = 0;
+  virtual int64_t main_weight_bytes() const = 0;
+  // Largest excess of resident bytes over the plan's live set seen so far; 0
+  // unless check_live_set.
+  virtual int64_t live_set_excess_bytes() const = 0;
+};
+
+}  // namespace weft::exec
+
+#endif  // WEFT_WORKER_EXEC_ENGINE_H_
