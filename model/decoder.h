@@ -21,9 +21,9 @@ enum Forward { kTokens };  // write tokens i32[microbatch, sequence+1]
 }  // namespace load
 
 namespace embedding {
-enum Forward { kTokens, kY };        // read tokens; write y [T,H]
-enum Wgrad { kWTokens, kWDy };       // read tokens, dy [T,H]
-enum Params { kTable };              // [V,H]; also the only grad
+enum Forward { kTokens, kY };   // read tokens; write y [T,H]
+enum Wgrad { kWTokens, kWDy };  // read tokens, dy [T,H]
+enum Params { kTable };         // [V,H]; also the only grad
 }  // namespace embedding
 
 // Attention half, shared by both kinds of decoder layer, comes first in the
@@ -56,18 +56,18 @@ enum Forward {
   kSharedOut,     // write [T,H]
 };
 enum Dgrad {
-  kDDy,            // read [T,H] gradient of the layer's output
-  kDX,             // read x
-  kDRstd1,         // read
-  kDXn1,           // read
-  kDQkv,           // read
-  kDAttnOut,       // read
-  kDLse,           // read
-  kDAttnScratch,   // scratch
-  kDScratch,       // scratch [T,max(H,A)]
-  kDH1Grad,        // write [T,H] gradient of h1; dense: read instead
-  kDQkvGrad,       // write [T,Q]
-  kDDx,            // write [T,H] gradient of x
+  kDDy,           // read [T,H] gradient of the layer's output
+  kDX,            // read x
+  kDRstd1,        // read
+  kDXn1,          // read
+  kDQkv,          // read
+  kDAttnOut,      // read
+  kDLse,          // read
+  kDAttnScratch,  // scratch
+  kDScratch,      // scratch [T,max(H,A)]
+  kDH1Grad,       // write [T,H] gradient of h1; dense: read instead
+  kDQkvGrad,      // write [T,Q]
+  kDDx,           // write [T,H] gradient of x
   // MoE layers only.
   kDH1,          // read
   kDRstd2,       // read
@@ -93,20 +93,20 @@ enum Wgrad {
   kWAttnOut,  // read
   kWH1Grad,   // read
   // Present when there is a shared expert.
-  kWXn2,              // read
-  kWSharedGateUpGrad, // read
-  kWSharedAct,        // read
-  kWDy,               // read
+  kWXn2,               // read
+  kWSharedGateUpGrad,  // read
+  kWSharedAct,         // read
+  kWDy,                // read
 };
 // Read by forward and by dgrad.
 enum Params {
-  kNorm1,  // [H]
-  kQkvW,   // [Q,H]
-  kOutW,   // [H,A]
-  kNorm2,  // [H]      MoE layers only, like the rest
-  kRouterW,       // [E,H]
-  kSharedGateUpW, // [2*shared,H]
-  kSharedDownW,   // [H,shared]
+  kNorm1,          // [H]
+  kQkvW,           // [Q,H]
+  kOutW,           // [H,A]
+  kNorm2,          // [H]      MoE layers only, like the rest
+  kRouterW,        // [E,H]
+  kSharedGateUpW,  // [2*shared,H]
+  kSharedDownW,    // [H,shared]
 };
 enum DgradGrads { kGNorm1, kGNorm2, kGRouter };  // dense layers: norm1 only
 enum WgradGrads { kGQkv, kGOut, kGSharedGateUp, kGSharedDown };

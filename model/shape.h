@@ -29,10 +29,10 @@ struct Shape {
   double init_std = 0.02;
   std::vector<bool> moe_layer;  // by decoder layer
 
-  int64_t sequence = 0;       // tokens of a sequence
-  int64_t microbatch = 0;     // sequences on one rank
-  int64_t tokens = 0;         // sequence * microbatch
-  int64_t microbatches = 0;   // of a step
+  int64_t sequence = 0;      // tokens of a sequence
+  int64_t microbatch = 0;    // sequences on one rank
+  int64_t tokens = 0;        // sequence * microbatch
+  int64_t microbatches = 0;  // of a step
   int64_t ep = 1;
   int64_t world = 1;
 

@@ -92,8 +92,8 @@ class Engine {
   virtual absl::StatusOr<v1::EvalMetrics> RunEval(int64_t batches) = 0;
 
   // Writes this rank's fragments of the main weights to
-  // `<folder>/rank-<rank, 5 digits>.safetensors`. Tensor "<param>@<begin>" holds
-  // elements [begin, begin+n) of the whole model's flattened parameter. A
+  // `<folder>/rank-<rank, 5 digits>.safetensors`. Tensor "<param>@<begin>"
+  // holds elements [begin, begin+n) of the whole model's flattened parameter. A
   // fragment that several ranks hold is written by the lowest of them.
   virtual absl::Status WriteParameters(absl::string_view folder) = 0;
 

@@ -1,0 +1,56 @@
+#include "model/declaration.h"
+
+namespace weft::model {
+
+const char* Name(NodeKind kind) {
+  switch (kind) {
+    case NodeKind::kLoad:
+      return "load";
+    case NodeKind::kEmbedding:
+      return "embedding";
+    case NodeKind::kPreDispatch:
+      return "pre_dispatch";
+    case NodeKind::kCounts:
+      return "counts";
+    case NodeKind::kDispatch:
+      return "dispatch";
+    case NodeKind::kExperts:
+      return "experts";
+    case NodeKind::kCombine:
+      return "combine";
+    case NodeKind::kMlp:
+      return "mlp";
+    case NodeKind::kHead:
+      return "head";
+    case NodeKind::kLoss:
+      return "loss";
+  }
+  return "?";
+}
+
+const char* Name(Phase phase) {
+  switch (phase) {
+    case Phase::kForward:
+      return "forward";
+    case Phase::kDgrad:
+      return "dgrad";
+    case Phase::kWgrad:
+      return "wgrad";
+  }
+  return "?";
+}
+
+int64_t ParamDecl::local_elements() const {
+  int64_t elements = 1;
+  for (int64_t size : local_shape) elements *= size;
+  return elements;
+}
+
+const PhaseDecl* NodeDecl::Find(Phase phase) const {
+  for (const PhaseDecl& decl : phases) {
+    if (decl.phase == phase) return &decl;
+  }
+  return nullptr;
+}
+
+}  // namespace weft::model

@@ -1,0 +1,493 @@
+#include "model/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+namespace weft::model {
+namespace {
+
+// Scratch of causal attention in floats: a few square blocks of scores and a
+// head's worth of rows. The executor checks it against what the op asks for.
+int64_t AttentionScratch(const Shape& s) {
+  constexpr int64_t kBlock = 128;
+  return 4 * kBlock * std::max(kBlock, s.sequence) +
+         8 * s.sequence * s.head_dim;
+}
+
+// Collects params and values, handing out their ids.
+class Builder {
+ public:
+  explicit Builder(const Shape& shape) : s_(shape) { decl_.tokens = s_.tokens; }
+
+  ModelDecl Build();
+
+ private:
+  // Activations of one decoder layer that several nodes use.
+  struct Attention {
+    int rstd1, xn1, qkv, attn, lse, h1, h1_grad, qkv_grad;
+    int norm1, qkv_w, out_w;
+  };
+  struct Routing {
+    int rstd2, xn2, scores, index, prob, counts, all, row_of_slot;
+    int token_of_row, slot_of_row, send_rows, send_prob;
+    int send_rows_grad, send_prob_grad;
+    int rows, row_prob, out, out_grad, rows_grad, row_prob_grad;
+    int shared_gate_up = -1, shared_act = -1, shared_out = -1;
+    int shared_gate_up_grad = -1;
+  };
+
+  int Param(const std::string& name, std::vector<int64_t> shape, double std,
+            bool expert = false);
+  int Norm(const std::string& name);
+  int Value(const std::string& name, int64_t rows, int64_t columns,
+            DType dtype = DType::kF32);
+  int Received(const std::string& name, int64_t columns);
+
+  LayerDecl& BeginLayer(LayerKind kind, const std::string& name);
+  NodeDecl& AddNode(NodeKind kind);
+  void EmbeddingLayer();
+  void DecoderLayer(int index);
+  void HeadLayer();
+  Attention DeclareAttention();
+  Routing DeclareRouting();
+  void MoePreDispatch(const Attention& a, const Routing& r);
+  void DensePreDispatch(const Attention& a);
+  void Counts(const Routing& r);
+  void Dispatch(const Routing& r);
+  void Experts(const Routing& r);
+  void Combine(const Attention& a, const Routing& r);
+  void Mlp(const Attention& a);
+  double AttentionFlops() const;
+
+  const Shape& s_;
+  ModelDecl decl_;
+  int table_ = -1;   // embedding table
+  int tokens_ = -1;  // value
+  int x_ = -1;       // output of the layer before, input of this one
+  int y_ = -1;       // output of this layer
+  int dx_ = -1;      // gradient of x_
+  int dy_ = -1;      // gradient of y_
+};
+
+using Args = std::vector<Arg>;
+
+Arg R(int value) { return {value, Access::kRead}; }
+Arg W(int value) { return {value, Access::kWrite}; }
+Arg S(int value) { return {value, Access::kScratch}; }
+
+PhaseDecl MakePhase(Phase phase, Resource resource, Args args,
+                    std::vector<int> params = {}, std::vector<int> grads = {},
+                    double flops = 0) {
+  PhaseDecl decl;
+  decl.phase = phase;
+  decl.resource = resource;
+  decl.args = std::move(args);
+  decl.params_read = std::move(params);
+  decl.grads_written = std::move(grads);
+  decl.flops = flops;
+  return decl;
+}
+
+PhaseDecl Compute(Phase phase, Args args, std::vector<int> params = {},
+                  std::vector<int> grads = {}, double flops = 0) {
+  return MakePhase(phase, Resource::kCompute, std::move(args),
+                   std::move(params), std::move(grads), flops);
+}
+
+PhaseDecl Exchange(Phase phase, Args args) {
+  return MakePhase(phase, Resource::kExpertParallel, std::move(args));
+}
+
+int Builder::Param(const std::string& name, std::vector<int64_t> shape,
+                   double std, bool expert) {
+  ParamDecl param;
+  param.layer = decl_.layers.size() - 1;
+  param.name = decl_.layers.back().name + "." + name;
+  param.expert = expert;
+  param.local_shape = shape;
+  if (expert) param.local_shape[0] /= s_.ep;
+  param.shape = std::move(shape);
+  param.init_std = std;
+  param.decay = param.shape.size() >= 2;
+  decl_.params.push_back(std::move(param));
+  return decl_.params.size() - 1;
+}
+
+int Builder::Norm(const std::string& name) {
+  const int id = Param(name, {s_.hidden}, 0);
+  decl_.params[id].init_constant = 1;
+  return id;
+}
+
+int Builder::Value(const std::string& name, int64_t rows, int64_t columns,
+                   DType dtype) {
+  ValueDecl value;
+  value.layer = decl_.layers.size() - 1;
+  value.name = decl_.layers.back().name + "." + name;
+  value.dtype = dtype;
+  value.max_rows = rows;
+  value.columns = columns;
+  decl_.values.push_back(std::move(value));
+  return decl_.values.size() - 1;
+}
+
+int Builder::Received(const std::string& name, int64_t columns) {
+  const int id = Value(name, s_.max_received_rows(), columns);
+  decl_.values[id].rows = Rows::kReceived;
+  return id;
+}
+
+LayerDecl& Builder::BeginLayer(LayerKind kind, const std::string& name) {
+  LayerDecl layer;
+  layer.kind = kind;
+  layer.name = name;
+  decl_.layers.push_back(std::move(layer));
+  return decl_.layers.back();
+}
+
+NodeDecl& Builder::AddNode(NodeKind kind) {
+  NodeDecl node;
+  node.kind = kind;
+  decl_.layers.back().nodes.push_back(std::move(node));
+  return decl_.layers.back().nodes.back();
+}
+
+void Builder::EmbeddingLayer() {
+  BeginLayer(LayerKind::kEmbedding, "embedding");
+  table_ = Param("table", {s_.vocab, s_.hidden}, s_.init_std);
+  tokens_ = Value("tokens", s_.microbatch, s_.sequence + 1, DType::kI32);
+  y_ = Value("y", s_.tokens, s_.hidden);
+  dy_ = Value("dy", s_.tokens, s_.hidden);
+
+  AddNode(NodeKind::kLoad).phases = {Compute(Phase::kForward, {W(tokens_)})};
+  AddNode(NodeKind::kEmbedding).phases = {
+      Compute(Phase::kForward, {R(tokens_), W(y_)}, {table_}),
+      Compute(Phase::kWgrad, {R(tokens_), R(dy_)}, {}, {table_}),
+  };
+}
+
+double Builder::AttentionFlops() const {
+  const double t = s_.tokens;
+  const double projections =
+      2 * t * s_.hidden * (s_.qkv_columns() + s_.heads * s_.head_dim);
+  // Two products over the causal half of the scores.
+  return projections + 2 * t * s_.sequence * s_.heads * s_.head_dim;
+}
+
+Builder::Attention Builder::DeclareAttention() {
+  const int64_t t = s_.tokens;
+  const int64_t h = s_.hidden;
+  const int64_t q = s_.qkv_columns();
+  const int64_t out = s_.heads * s_.head_dim;
+  const double residual_std = s_.init_std / std::sqrt(2.0 * s_.layers);
+  Attention a;
+  a.norm1 = Norm("norm1");
+  a.qkv_w = Param("qkv", {q, h}, s_.init_std);
+  a.out_w = Param("out", {h, out}, residual_std);
+  a.rstd1 = Value("rstd1", t, 1);
+  a.xn1 = Value("xn1", t, h);
+  a.qkv = Value("qkv", t, q);
+  a.attn = Value("attn", t, out);
+  a.lse = Value("lse", t, s_.heads);
+  a.h1 = Value("h1", t, h);
+  a.h1_grad = Value("h1.grad", t, h);
+  a.qkv_grad = Value("qkv.grad", t, q);
+  return a;
+}
+
+Builder::Routing Builder::DeclareRouting() {
+  const int64_t t = s_.tokens;
+  const int64_t h = s_.hidden;
+  const int64_t k = s_.top_k;
+  const int64_t n = s_.sent_rows();
+  Routing r;
+  r.rstd2 = Value("rstd2", t, 1);
+  r.xn2 = Value("xn2", t, h);
+  r.scores = Value("scores", t, s_.experts);
+  r.index = Value("topk_index", t, k, DType::kI32);
+  r.prob = Value("topk_prob", t, k);
+  r.counts = Value("counts", 1, s_.experts, DType::kI32);
+  r.all = Value("counts_all", s_.ep, s_.experts, DType::kI32);
+  decl_.values[r.all].space = Space::kHost;
+  r.row_of_slot = Value("row_of_slot", t, k, DType::kI32);
+  r.token_of_row = Value("token_of_row", n, 1, DType::kI32);
+  r.slot_of_row = Value("slot_of_row", n, 1, DType::kI32);
+  r.send_rows = Value("send_rows", n, h);
+  r.send_prob = Value("send_prob", n, 1);
+  r.send_rows_grad = Value("send_rows.grad", n, h);
+  r.send_prob_grad = Value("send_prob.grad", n, 1);
+  r.rows = Received("rows", h);
+  r.row_prob = Received("row_prob", 1);
+  r.out = Received("expert_out", h);
+  r.out_grad = Received("expert_out.grad", h);
+  r.rows_grad = Received("rows.grad", h);
+  r.row_prob_grad = Received("row_prob.grad", 1);
+  if (s_.shared_ffn > 0) {
+    r.shared_gate_up = Value("shared_gate_up", t, 2 * s_.shared_ffn);
+    r.shared_act = Value("shared_act", t, s_.shared_ffn);
+    r.shared_out = Value("shared_out", t, h);
+    r.shared_gate_up_grad = Value("shared_gate_up.grad", t, 2 * s_.shared_ffn);
+  }
+  return r;
+}
+
+void Builder::MoePreDispatch(const Attention& a, const Routing& r) {
+  const int64_t t = s_.tokens;
+  const int64_t h = s_.hidden;
+  const bool shared = s_.shared_ffn > 0;
+  const int norm2 = Norm("norm2");
+  const int router = Param("router", {s_.experts, h}, s_.init_std);
+  const int scratch = Value("attn_scratch", 1, AttentionScratch(s_));
+  const int d_scratch = Value("attn_scratch.grad", 1, AttentionScratch(s_));
+  const int rows_scratch =
+      Value("scratch.grad", t, std::max(h, s_.heads * s_.head_dim));
+  const int xn2_grad = Value("xn2.grad", t, h);
+  const int logits_grad = Value("logits.grad", t, s_.experts);
+  const int prob_grad = Value("topk_prob.grad", t, s_.top_k);
+
+  Args forward = {R(x_),
+                  W(a.rstd1),
+                  W(a.xn1),
+                  W(a.qkv),
+                  W(a.attn),
+                  W(a.lse),
+                  S(scratch),
+                  W(a.h1),
+                  W(r.rstd2),
+                  W(r.xn2),
+                  W(r.scores),
+                  W(r.index),
+                  W(r.prob),
+                  W(r.counts),
+                  W(r.row_of_slot),
+                  W(r.token_of_row),
+                  W(r.slot_of_row),
+                  W(r.send_rows),
+                  W(r.send_prob)};
+  Args dgrad = {R(dy_),
+                R(x_),
+                R(a.rstd1),
+                R(a.xn1),
+                R(a.qkv),
+                R(a.attn),
+                R(a.lse),
+                S(d_scratch),
+                S(rows_scratch),
+                W(a.h1_grad),
+                W(a.qkv_grad),
+                W(dx_),
+                R(a.h1),
+                R(r.rstd2),
+                R(r.xn2),
+                R(r.scores),
+                R(r.index),
+                R(r.prob),
+                R(r.row_of_slot),
+                R(r.slot_of_row),
+                R(r.send_rows_grad),
+                R(r.send_prob_grad),
+                S(xn2_grad),
+                S(logits_grad),
+                S(prob_grad)};
+  Args wgrad = {R(a.xn1), R(a.qkv_grad), R(a.attn), R(a.h1_grad)};
+  std::vector<int> params = {a.norm1, a.qkv_w, a.out_w, norm2, router};
+  std::vector<int> wgrads = {a.qkv_w, a.out_w};
+  double flops = AttentionFlops() + 2.0 * t * h * s_.experts;
+  if (shared) {
+    const int gate_up =
+        Param("shared_gate_up", {2 * s_.shared_ffn, h}, s_.init_std);
+    const int down = Param("shared_down", {h, s_.shared_ffn},
+                           s_.init_std / std::sqrt(2.0 * s_.layers));
+    const int act_grad = Value("shared_act.grad", t, s_.shared_ffn);
+    params.insert(params.end(), {gate_up, down});
+    wgrads.insert(wgrads.end(), {gate_up, down});
+    for (int value : {r.shared_gate_up, r.shared_act, r.shared_out}) {
+      forward.push_back(W(value));
+    }
+    dgrad.insert(dgrad.end(),
+                 {R(r.shared_gate_up), S(act_grad), W(r.shared_gate_up_grad)});
+    wgrad.insert(wgrad.end(),
+                 {R(r.xn2), R(r.shared_gate_up_grad), R(r.shared_act), R(dy_)});
+    flops += 6.0 * t * h * s_.shared_ffn;
+  }
+  AddNode(NodeKind::kPreDispatch).phases = {
+      Compute(Phase::kForward, forward, params, {}, flops),
+      Compute(Phase::kDgrad, dgrad, params, {a.norm1, norm2, router}, flops),
+      Compute(Phase::kWgrad, wgrad, {}, wgrads, flops),
+  };
+}
+
+void Builder::DensePreDispatch(const Attention& a) {
+  const int scratch = Value("attn_scratch", 1, AttentionScratch(s_));
+  const int d_scratch = Value("attn_scratch.grad", 1, AttentionScratch(s_));
+  const int rows_scratch = Value("scratch.grad", s_.tokens,
+                                 std::max(s_.hidden, s_.heads * s_.head_dim));
+  const std::vector<int> params = {a.norm1, a.qkv_w, a.out_w};
+  const double flops = AttentionFlops();
+  AddNode(NodeKind::kPreDispatch).phases = {
+      Compute(Phase::kForward,
+              {R(x_), W(a.rstd1), W(a.xn1), W(a.qkv), W(a.attn), W(a.lse),
+               S(scratch), W(a.h1)},
+              params, {}, flops),
+      Compute(
+          Phase::kDgrad,
+          {R(dy_), R(x_), R(a.rstd1), R(a.xn1), R(a.qkv), R(a.attn), R(a.lse),
+           S(d_scratch), S(rows_scratch), R(a.h1_grad), W(a.qkv_grad), W(dx_)},
+          params, {a.norm1}, flops),
+      Compute(Phase::kWgrad, {R(a.xn1), R(a.qkv_grad), R(a.attn), R(a.h1_grad)},
+              {}, {a.qkv_w, a.out_w}, flops),
+  };
+}
+
+void Builder::Counts(const Routing& r) {
+  NodeDecl& node = AddNode(NodeKind::kCounts);
+  node.phases = {Exchange(Phase::kForward, {R(r.counts), W(r.all)})};
+  node.host_wait_after = true;
+}
+
+void Builder::Dispatch(const Routing& r) {
+  AddNode(NodeKind::kDispatch).phases = {
+      Exchange(Phase::kForward, {R(r.send_rows), R(r.send_prob), R(r.all),
+                                 W(r.rows), W(r.row_prob)}),
+      Exchange(Phase::kDgrad, {R(r.rows_grad), R(r.row_prob_grad), R(r.all),
+                               W(r.send_rows_grad), W(r.send_prob_grad)}),
+  };
+}
+
+void Builder::Experts(const Routing& r) {
+  const int64_t f = s_.expert_ffn;
+  const int gate_up_w =
+      Param("experts.gate_up", {s_.experts, 2 * f, s_.hidden}, s_.init_std,
+            /*expert=*/true);
+  const int down_w =
+      Param("experts.down", {s_.experts, s_.hidden, f},
+            s_.init_std / std::sqrt(2.0 * s_.layers), /*expert=*/true);
+  const int gate_up = Received("gate_up", 2 * f);
+  const int act = Received("act", f);
+  const int act_grad = Received("act.grad", f);
+  const int gate_up_grad = Received("gate_up.grad", 2 * f);
+  const double flops = 6.0 * s_.sent_rows() * s_.hidden * f;
+  AddNode(NodeKind::kExperts).phases = {
+      Compute(
+          Phase::kForward,
+          {R(r.rows), R(r.row_prob), R(r.all), W(gate_up), W(act), W(r.out)},
+          {gate_up_w, down_w}, {}, flops),
+      Compute(Phase::kDgrad,
+              {R(r.out_grad), R(gate_up), R(r.row_prob), R(r.all), S(act_grad),
+               W(gate_up_grad), W(r.rows_grad), W(r.row_prob_grad)},
+              {gate_up_w, down_w}, {}, flops),
+      Compute(Phase::kWgrad,
+              {R(r.rows), R(act), R(gate_up_grad), R(r.out_grad), R(r.all)}, {},
+              {gate_up_w, down_w}, flops),
+  };
+}
+
+void Builder::Combine(const Attention& a, const Routing& r) {
+  const int back = Value("combine_back", s_.sent_rows(), s_.hidden);
+  const int d_back = Value("combine_back.grad", s_.sent_rows(), s_.hidden);
+  Args forward = {R(r.out),         R(r.all), R(a.h1), R(r.index),
+                  R(r.row_of_slot), S(back),  W(y_)};
+  if (s_.shared_ffn > 0) forward.push_back(R(r.shared_out));
+  AddNode(NodeKind::kCombine).phases = {
+      Exchange(Phase::kForward, forward),
+      Exchange(Phase::kDgrad,
+               {R(dy_), R(r.all), R(r.token_of_row), S(d_back), W(r.out_grad)}),
+  };
+}
+
+void Builder::Mlp(const Attention& a) {
+  const int64_t t = s_.tokens;
+  const int64_t h = s_.hidden;
+  const int64_t f = s_.ffn;
+  const int norm2 = Norm("norm2");
+  const int gate_up_w = Param("mlp.gate_up", {2 * f, h}, s_.init_std);
+  const int down_w =
+      Param("mlp.down", {h, f}, s_.init_std / std::sqrt(2.0 * s_.layers));
+  const int rstd2 = Value("rstd2", t, 1);
+  const int xn2 = Value("xn2", t, h);
+  const int gate_up = Value("gate_up", t, 2 * f);
+  const int act = Value("act", t, f);
+  const int act_grad = Value("act.grad", t, f);
+  const int xn2_grad = Value("xn2.grad", t, h);
+  const int gate_up_grad = Value("gate_up.grad", t, 2 * f);
+  const std::vector<int> params = {norm2, gate_up_w, down_w};
+  const double flops = 6.0 * t * h * f;
+  AddNode(NodeKind::kMlp).phases = {
+      Compute(Phase::kForward,
+              {R(a.h1), W(rstd2), W(xn2), W(gate_up), W(act), W(y_)}, params,
+              {}, flops),
+      Compute(Phase::kDgrad,
+              {R(dy_), R(a.h1), R(rstd2), R(xn2), R(gate_up), S(act_grad),
+               S(xn2_grad), W(gate_up_grad), W(a.h1_grad)},
+              params, {norm2}, flops),
+      Compute(Phase::kWgrad, {R(xn2), R(gate_up_grad), R(act), R(dy_)}, {},
+              {gate_up_w, down_w}, flops),
+  };
+}
+
+void Builder::DecoderLayer(int index) {
+  BeginLayer(LayerKind::kDecoder, "layers." + std::to_string(index)).moe =
+      s_.moe_layer[index];
+  x_ = y_;
+  dx_ = dy_;
+  y_ = Value("y", s_.tokens, s_.hidden);
+  dy_ = Value("dy", s_.tokens, s_.hidden);
+  const Attention a = DeclareAttention();
+  if (!s_.moe_layer[index]) {
+    DensePreDispatch(a);
+    Mlp(a);
+    return;
+  }
+  const Routing r = DeclareRouting();
+  MoePreDispatch(a, r);
+  Counts(r);
+  Dispatch(r);
+  Experts(r);
+  Combine(a, r);
+}
+
+void Builder::HeadLayer() {
+  BeginLayer(LayerKind::kHead, "head");
+  const int64_t t = s_.tokens;
+  const int64_t h = s_.hidden;
+  const int norm = Norm("norm");
+  const int output =
+      s_.tie_embeddings ? table_ : Param("output", {s_.vocab, h}, s_.init_std);
+  const int rstd = Value("rstd", t, 1);
+  const int xn = Value("xn", t, h);
+  const int logits = Value("logits", t, s_.vocab);
+  const int lse = Value("lse", t, 1);
+  const int logits_grad = Value("logits.grad", t, s_.vocab);
+  const int xn_grad = Value("xn.grad", t, h);
+  decl_.loss_value = Value("loss", 1, 1, DType::kF64);
+  const std::vector<int> params = {norm, output};
+  const double flops = 2.0 * t * h * s_.vocab;
+  AddNode(NodeKind::kHead).phases = {
+      Compute(Phase::kForward, {R(y_), W(rstd), W(xn), W(logits)}, params, {},
+              flops),
+      Compute(Phase::kDgrad,
+              {R(logits_grad), R(y_), R(rstd), R(xn), S(xn_grad), W(dy_)},
+              params, {norm}, flops),
+      Compute(Phase::kWgrad, {R(logits_grad), R(xn)}, {}, {output}, flops),
+  };
+  AddNode(NodeKind::kLoss).phases = {
+      Compute(Phase::kForward,
+              {R(logits), R(tokens_), W(lse), W(decl_.loss_value)}),
+      Compute(Phase::kDgrad, {R(logits), R(tokens_), R(lse), W(logits_grad)}),
+  };
+}
+
+ModelDecl Builder::Build() {
+  EmbeddingLayer();
+  for (int i = 0; i < s_.layers; ++i) DecoderLayer(i);
+  HeadLayer();
+  return std::move(decl_);
+}
+
+}  // namespace
+
+ModelDecl DeclareDecoder(const Shape& shape) { return Builder(shape).Build(); }
+
+}  // namespace weft::model

@@ -1,0 +1,138 @@
+#include "model/decoder.h"
+
+#include <set>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace weft::model {
+namespace {
+
+Shape SmallShape() {
+  Shape shape;
+  shape.vocab = 32;
+  shape.hidden = 16;
+  shape.layers = 3;
+  shape.heads = 4;
+  shape.kv_heads = 2;
+  shape.head_dim = 4;
+  shape.ffn = 24;
+  shape.experts = 4;
+  shape.top_k = 2;
+  shape.expert_ffn = 12;
+  shape.shared_ffn = 8;
+  shape.moe_layer = {true, false, true};
+  shape.sequence = 10;
+  shape.microbatch = 2;
+  shape.tokens = 20;
+  shape.microbatches = 1;
+  shape.ep = 2;
+  shape.world = 2;
+  return shape;
+}
+
+TEST(DecoderTest, NamesAreUnique) {
+  const ModelDecl model = DeclareDecoder(SmallShape());
+  std::set<std::string> params;
+  for (const ParamDecl& param : model.params) {
+    EXPECT_TRUE(params.insert(param.name).second) << param.name;
+  }
+  std::set<std::string> values;
+  for (const ValueDecl& value : model.values) {
+    EXPECT_TRUE(values.insert(value.name).second) << value.name;
+  }
+}
+
+TEST(DecoderTest, EveryGradientIsWrittenAndEveryParameterRead) {
+  for (bool tied : {false, true}) {
+    Shape shape = SmallShape();
+    shape.tie_embeddings = tied;
+    const ModelDecl model = DeclareDecoder(shape);
+    std::vector<int> reads(model.params.size());
+    std::vector<int> writes(model.params.size());
+    for (const LayerDecl& layer : model.layers) {
+      for (const NodeDecl& node : layer.nodes) {
+        for (const PhaseDecl& phase : node.phases) {
+          if (phase.phase == Phase::kForward) {
+            for (int p : phase.params_read) ++reads[p];
+          }
+          for (int p : phase.grads_written) ++writes[p];
+        }
+      }
+    }
+    for (int p = 0; p < model.params.size(); ++p) {
+      const int expected = tied && p == 0 ? 2 : 1;
+      EXPECT_EQ(reads[p], expected) << model.params[p].name;
+      EXPECT_EQ(writes[p], expected) << model.params[p].name;
+    }
+  }
+}
+
+TEST(DecoderTest, EveryValueThatIsReadIsWrittenByAnEarlierPhase) {
+  const ModelDecl model = DeclareDecoder(SmallShape());
+  std::set<int> written;
+  auto run = [&](const NodeDecl& node, Phase phase) {
+    const PhaseDecl* decl = node.Find(phase);
+    if (decl == nullptr) return;
+    for (const Arg& arg : decl->args) {
+      if (arg.access == Access::kRead) {
+        EXPECT_TRUE(written.count(arg.value))
+            << Name(node.kind) << "." << Name(phase) << " reads "
+            << model.values[arg.value].name;
+      }
+    }
+    for (const Arg& arg : decl->args) {
+      if (arg.access == Access::kWrite) {
+        EXPECT_TRUE(written.insert(arg.value).second)
+            << model.values[arg.value].name << " is written twice";
+      }
+    }
+  };
+  for (const LayerDecl& layer : model.layers) {
+    for (const NodeDecl& node : layer.nodes) run(node, Phase::kForward);
+  }
+  for (int l = model.layers.size() - 1; l >= 0; --l) {
+    const auto& nodes = model.layers[l].nodes;
+    for (int n = nodes.size() - 1; n >= 0; --n) {
+      run(nodes[n], Phase::kDgrad);
+      run(nodes[n], Phase::kWgrad);
+    }
+  }
+}
+
+TEST(DecoderTest, ExpertsAreDividedOverEp) {
+  const ModelDecl model = DeclareDecoder(SmallShape());
+  int experts = 0;
+  for (const ParamDecl& param : model.params) {
+    if (!param.expert) {
+      EXPECT_EQ(param.shape, param.local_shape) << param.name;
+      continue;
+    }
+    ++experts;
+    EXPECT_EQ(param.shape[0], 4);
+    EXPECT_EQ(param.local_shape[0], 2);
+  }
+  EXPECT_EQ(experts, 4);
+}
+
+TEST(DecoderTest, OnlyMatricesDecay) {
+  for (const ParamDecl& param : DeclareDecoder(SmallShape()).params) {
+    EXPECT_EQ(param.decay, param.shape.size() >= 2) << param.name;
+    EXPECT_EQ(param.init_std > 0, param.shape.size() >= 2) << param.name;
+  }
+}
+
+TEST(DecoderTest, DenseLayersHaveNoExchange) {
+  const ModelDecl model = DeclareDecoder(SmallShape());
+  ASSERT_EQ(model.layers.size(), 5);
+  EXPECT_TRUE(model.layers[1].moe);
+  EXPECT_FALSE(model.layers[2].moe);
+  for (const NodeDecl& node : model.layers[2].nodes) {
+    for (const PhaseDecl& phase : node.phases) {
+      EXPECT_EQ(phase.resource, Resource::kCompute) << Name(node.kind);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::model

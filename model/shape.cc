@@ -1,0 +1,55 @@
+#include "model/shape.h"
+
+#include <algorithm>
+
+namespace weft::model {
+namespace {
+
+template <typename T>
+T Or(T value, T fallback) {
+  return value != T() ? value : fallback;
+}
+
+}  // namespace
+
+int64_t Shape::max_received_rows() const {
+  return tokens * ep * std::min(top_k, local_experts());
+}
+
+Shape ShapeOf(const v1::TrainingJob& job) {
+  const v1::ModelConfig& model = job.model();
+  const v1::AttentionConfig& attention = model.attention();
+  Shape shape;
+  shape.vocab = model.vocab_size();
+  shape.hidden = model.hidden_size();
+  shape.layers = model.num_layers();
+  shape.heads = attention.num_heads();
+  shape.kv_heads = Or(attention.num_kv_heads(), attention.num_heads());
+  shape.head_dim = attention.head_dim() != 0 ? attention.head_dim()
+                                             : shape.hidden / shape.heads;
+  shape.ffn = model.ffn_hidden_size();
+  shape.tie_embeddings = model.tie_embeddings();
+  shape.norm_epsilon = Or(model.norm_epsilon(), 1e-5);
+  shape.rope_theta = Or(attention.rope_theta(), 10000.0);
+  shape.init_std = Or(model.init_std(), 0.02);
+  shape.moe_layer.assign(shape.layers, model.has_moe());
+  for (int layer : model.dense_layers()) shape.moe_layer[layer] = false;
+  if (model.has_moe()) {
+    shape.experts = model.moe().num_experts();
+    shape.top_k = model.moe().top_k();
+    shape.expert_ffn = model.moe().expert_hidden_size();
+    shape.shared_ffn = model.moe().shared_expert_hidden_size();
+    shape.renormalize_top_k =
+        model.moe().top_k_normalization() != v1::TOP_K_NORMALIZATION_RAW;
+  }
+  shape.sequence = job.data().sequence_length();
+  shape.microbatch = job.batch().microbatch();
+  shape.tokens = shape.sequence * shape.microbatch;
+  shape.world = job.parallel().world();
+  shape.ep = Or(job.parallel().ep(), 1);
+  shape.microbatches =
+      job.batch().global_batch() / (shape.microbatch * shape.world);
+  return shape;
+}
+
+}  // namespace weft::model
