@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# What several commands share. Sourced by ./weft, with the tree's root as the
+# working directory.
+
+# Where commands keep what they make for themselves. Not tracked.
+WEFT_STATE="$WEFT_ROOT/.weft"
+
+say() { echo "weft: $*"; }
+
+die() {
+  echo "weft: $*" >&2
+  exit 1
+}
+
+# Runs Bazel. WEFT_BAZEL_STARTUP adds startup options, such as
+# --output_base=/tmp/base for builds side by side.
+run_bazel() {
+  local startup=()
+  read -r -a startup <<<"${WEFT_BAZEL_STARTUP:-}"
+  HOME="${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}" \
+    bazel ${startup[@]+"${startup[@]}"} "$@"
+}
+
+# Tracked C++ and CUDA files, NUL-separated.
+list_sources() { git ls-files -z -- '*.cc' '*.h' '*.cu' '*.cuh'; }
+
+# Tracked shell scripts, NUL-separated.
+list_shell_scripts() { git ls-files -z -- weft '.ci/run' '*.sh'; }
+
+check_format() { list_sources | xargs -0 -r clang-format --dry-run --Werror; }
+
+check_shell() {
+  list_shell_scripts | xargs -0 -r shellcheck --external-sources
+}
+
+BUF_VERSION=1.75.0
+
+# Makes sure that `buf` is there. Returns 1, saying why, when it cannot be had.
+ensure_buf() {
+  BUF="$WEFT_STATE/npm/node_modules/.bin/buf"
+  if [[ -x "$BUF" ]]; then return 0; fi
+  if ! command -v npm >/dev/null; then
+    say "buf lint skipped: npm is not installed"
+    return 1
+  fi
+  mkdir -p "$WEFT_STATE/npm"
+  if ! npm install --prefix "$WEFT_STATE/npm" --silent --no-audit --no-fund \
+    "@bufbuild/buf@$BUF_VERSION" >"$WEFT_STATE/npm/install.log" 2>&1; then
+    say "buf lint skipped: npm cannot install @bufbuild/buf@$BUF_VERSION," \
+      "see .weft/npm/install.log"
+    return 1
+  fi
+}
+
+check_protos() { "$BUF" lint; }

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Build everything, or the targets given, with any Bazel options.
+
+weft_build() {
+  source scripts/weft_install.sh
+  weft_install
+  if (($# == 0)); then set -- //...; fi
+  run_bazel build "$@"
+}

@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# Run every test and check: plain, ASan+UBSan, TSan, thread safety, lint.
+#
+# Each test target of each configuration counts as one, and so does each check.
+# A target that does not build counts as failed.
+
+PASSED=0
+FAILED=0
+FAILURES=()
+
+# Logs and Bazel's event files of the last run.
+TEST_LOGS="$WEFT_STATE/test"
+
+# count_failure NAME
+count_failure() {
+  FAILED=$((FAILED + 1))
+  FAILURES+=("$1")
+}
+
+# run_check NAME COMMAND...: one check that is not a test target.
+run_check() {
+  local name="$1"
+  shift
+  say "== $name"
+  if "$@"; then
+    PASSED=$((PASSED + 1))
+  else
+    count_failure "$name"
+  fi
+}
+
+# Names in a build event file, one a line: tests that passed, targets that failed
+# (their test or their build), and tests that have neither result.
+passed_tests() {
+  jq -r 'select(.testSummary.overallStatus | . == "PASSED" or . == "FLAKY")
+    | .id.testSummary.label' "$1" | sort -u
+}
+failed_targets() {
+  jq -r 'if .testSummary
+      and (.testSummary.overallStatus | . != "PASSED" and . != "FLAKY")
+    then .id.testSummary.label
+    elif .id.targetCompleted and (.completed.success | not)
+    then .id.targetCompleted.label
+    else empty end' "$1" | sort -u
+}
+configured_tests() {
+  jq -r 'select(.configured.testSize) | .id.targetConfigured.label' "$1" |
+    sort -u
+}
+
+# run_tests NAME OPTIONS-AND-TARGETS...: runs tests with Bazel and counts them.
+run_tests() {
+  local name="$1"
+  shift
+  local events="$TEST_LOGS/$name.json"
+  local rc=0
+  say "== tests, $name"
+  rm -f "$events"
+  run_bazel test --keep_going --build_event_json_file="$events" "$@" || rc=$?
+  if [[ ! -s "$events" ]]; then
+    count_failure "$name: Bazel did not run"
+    return
+  fi
+
+  local passed failed lost target
+  mapfile -t passed < <(passed_tests "$events")
+  mapfile -t failed < <(failed_targets "$events")
+  mapfile -t lost < <(
+    comm -23 <(configured_tests "$events") \
+      <(printf '%s\n' "${passed[@]}" "${failed[@]}" | sort -u)
+  )
+  PASSED=$((PASSED + ${#passed[@]}))
+  for target in "${failed[@]}"; do count_failure "$name: $target"; done
+  for target in "${lost[@]}"; do count_failure "$name: $target has no result"; done
+  if ((${#failed[@]} + ${#lost[@]} > 0)); then return; fi
+  # What no single target accounts for, such as a BUILD file with an error.
+  if ((rc != 0)); then
+    count_failure "$name: Bazel exited with $rc"
+  elif ((${#passed[@]} == 0)); then
+    count_failure "$name: no test ran"
+  fi
+}
+
+# Compiles all that ships with clang, which proves the lock annotations.
+check_thread_safety() {
+  local targets="$TEST_LOGS/tsa.targets"
+  run_bazel query --noshow_progress \
+    'kind("cc_(library|binary)", //...)
+       except attr(testonly, 1, //...)
+       except attr(tags, "gpu|manual", //...)' >"$targets" &&
+    run_bazel build --config=tsa --keep_going --target_pattern_file="$targets"
+}
+
+weft_test() {
+  source scripts/weft_install.sh
+  weft_install
+  mkdir -p "$TEST_LOGS"
+  if (($# == 0)); then set -- //...; fi
+
+  run_tests plain "$@"
+  run_tests asan --config=asan --build_tests_only "$@"
+  run_tests tsan --config=tsan --build_tests_only "$@"
+  run_check "thread safety annotations" check_thread_safety
+  run_check "format" check_format
+  run_check "shell scripts" check_shell
+  if ensure_buf; then run_check "protos" check_protos; fi
+
+  local failure
+  for failure in ${FAILURES[@]+"${FAILURES[@]}"}; do say "FAILED $failure"; done
+  echo "$PASSED passed, $FAILED failed"
+  ((FAILED == 0))
+}
