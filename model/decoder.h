@@ -17,13 +17,16 @@ ModelDecl DeclareDecoder(const Shape& shape);
 // heads*head_dim, [N] = T*top_k rows sent, [R] rows received, [E] experts.
 
 namespace load {
-enum Forward { kTokens };  // write tokens i32[microbatch, sequence+1]
+// write i32[T] tokens and i32[T] labels: the token after each
+enum Forward { kTokens, kLabels };
 }  // namespace load
 
 namespace embedding {
-enum Forward { kTokens, kY };   // read tokens; write y [T,H]
-enum Wgrad { kWTokens, kWDy };  // read tokens, dy [T,H]
-enum Params { kTable };         // [V,H]; also the only grad
+enum Forward { kTokens, kY };  // read tokens; write y [T,H]
+// read tokens, dy [T,H]; scratch i32, see
+// ops::EmbeddingBackwardScratchElements
+enum Wgrad { kWTokens, kWDy, kWScratch };
+enum Params { kTable };  // [V,H]; also the only grad
 }  // namespace embedding
 
 // Attention half, shared by both kinds of decoder layer, comes first in the
@@ -39,17 +42,21 @@ enum Forward {
   kAttnScratch,  // scratch, see ops::AttentionScratchElements
   kH1,           // write [T,H] x + out_proj(attn)
   // A dense layer's pre_dispatch ends here.
-  kRstd2,       // write [T]
-  kXn2,         // write [T,H] norm2(h1)
-  kScores,      // write [T,E] softmax over all experts
-  kTopKIndex,   // write i32[T,k]
-  kTopKProb,    // write [T,k]
-  kCountsOut,   // write i32[1,E] rows this rank sends each expert
-  kRowOfSlot,   // write i32[T,k] row in the send buffer
-  kTokenOfRow,  // write i32[N]
-  kSlotOfRow,   // write i32[N] t*k+slot
-  kSendRows,    // write [N,H]
-  kSendProb,    // write [N]
+  kRstd2,          // write [T]
+  kXn2,            // write [T,H] norm2(h1)
+  kLogits,         // scratch [T,E]
+  kScores,         // write [T,E] softmax over all experts
+  kTopKIndex,      // write i32[T,k]
+  kTopKProb,       // write [T,k]
+  kCountsOut,      // write i32[1,E] rows this rank sends each expert
+  kOffsets,        // scratch i64[E+1]
+  kRowOfSlot,      // write i32[T,k] row in the send buffer
+  kTokenOfRow,     // write i32[N]
+  kSlotOfRow,      // write i32[N] t*k+slot
+  kSortedRows,     // write i32[T,k] rows of a token by ascending expert
+  kSortedExperts,  // write i32[T,k] those experts
+  kSendRows,       // write [N,H]
+  kSendProb,       // write [N]
   // Present when there is a shared expert.
   kSharedGateUp,  // write [T,2*shared]
   kSharedAct,     // write [T,shared]
@@ -69,19 +76,20 @@ enum Dgrad {
   kDQkvGrad,      // write [T,Q]
   kDDx,           // write [T,H] gradient of x
   // MoE layers only.
-  kDH1,          // read
-  kDRstd2,       // read
-  kDXn2,         // read
-  kDScores,      // read
-  kDTopKIndex,   // read
-  kDTopKProb,    // read
-  kDRowOfSlot,   // read
-  kDSlotOfRow,   // read
-  kDSendRows,    // read [N,H] gradient of the rows sent
-  kDSendProb,    // read [N] gradient of their probabilities
-  kDXn2Grad,     // scratch [T,H]
-  kDLogitsGrad,  // scratch [T,E]
-  kDTopKGrad,    // scratch [T,k]
+  kDH1,             // read
+  kDRstd2,          // read
+  kDXn2,            // read
+  kDScores,         // read
+  kDTopKIndex,      // read
+  kDTopKProb,       // read
+  kDRowOfSlot,      // read
+  kDSortedRows,     // read
+  kDSortedExperts,  // read
+  kDSendRows,       // read [N,H] gradient of the rows sent
+  kDSendProb,       // read [N] gradient of their probabilities
+  kDXn2Grad,        // scratch [T,H]
+  kDLogitsGrad,     // scratch [T,E]
+  kDTopKGrad,       // scratch [T,k]
   // Present when there is a shared expert.
   kDSharedGateUp,      // read
   kDSharedActGrad,     // scratch [T,shared]
@@ -143,14 +151,14 @@ enum Params { kGateUpW, kDownW };  // [E,2F,H], [E,H,F]; also the wgrad grads
 }  // namespace experts
 
 namespace combine {
-// read out [R,H], counts, h1, topk_index, row_of_slot, [shared_out]; scratch
-// back [N,H]; write y [T,H]
+// read out [R,H], counts, h1, sorted_rows, sorted_experts, [shared_out];
+// scratch back [N,H]; write y [T,H]
 enum Forward {
   kOut,
   kAll,
   kH1,
-  kTopKIndex,
-  kRowOfSlot,
+  kSortedRows,
+  kSortedExperts,
   kBack,
   kY,
   kSharedOut,  // present when there is a shared expert
@@ -192,10 +200,10 @@ enum WgradGrads { kGOutput };
 }  // namespace head
 
 namespace loss {
-// read logits, tokens; write lse [T], loss f64[1]
-enum Forward { kLogits, kTokens, kLse, kLoss };
-// read logits, tokens, lse; write d_logits [T,V]
-enum Dgrad { kDLogits, kDTokens, kDLse, kDLogitsGrad };
+// read logits, labels; write lse [T], loss f64[1]
+enum Forward { kLogits, kLabels, kLse, kLoss };
+// read logits, labels, lse; write d_logits [T,V]
+enum Dgrad { kDLogits, kDLabels, kDLse, kDLogitsGrad };
 }  // namespace loss
 
 }  // namespace weft::model
