@@ -31,7 +31,8 @@ class Builder {
   };
   struct Routing {
     int rstd2, xn2, scores, index, prob, counts, all, row_of_slot;
-    int token_of_row, slot_of_row, send_rows, send_prob;
+    int token_of_row, slot_of_row, sorted_rows, sorted_experts;
+    int send_rows, send_prob;
     int send_rows_grad, send_prob_grad;
     int rows, row_prob, out, out_grad, rows_grad, row_prob_grad;
     int shared_gate_up = -1, shared_act = -1, shared_out = -1;
@@ -65,6 +66,7 @@ class Builder {
   ModelDecl decl_;
   int table_ = -1;   // embedding table
   int tokens_ = -1;  // value
+  int labels_ = -1;  // value
   int x_ = -1;       // output of the layer before, input of this one
   int y_ = -1;       // output of this layer
   int dx_ = -1;      // gradient of x_
@@ -157,14 +159,18 @@ NodeDecl& Builder::AddNode(NodeKind kind) {
 void Builder::EmbeddingLayer() {
   BeginLayer(LayerKind::kEmbedding, "embedding");
   table_ = Param("table", {s_.vocab, s_.hidden}, s_.init_std);
-  tokens_ = Value("tokens", s_.microbatch, s_.sequence + 1, DType::kI32);
+  tokens_ = Value("tokens", s_.tokens, 1, DType::kI32);
+  labels_ = Value("labels", s_.tokens, 1, DType::kI32);
   y_ = Value("y", s_.tokens, s_.hidden);
   dy_ = Value("dy", s_.tokens, s_.hidden);
+  const int scratch =
+      Value("scratch.grad", 1, 2 * s_.tokens + s_.vocab + 1, DType::kI32);
 
-  AddNode(NodeKind::kLoad).phases = {Compute(Phase::kForward, {W(tokens_)})};
+  AddNode(NodeKind::kLoad).phases = {
+      Compute(Phase::kForward, {W(tokens_), W(labels_)})};
   AddNode(NodeKind::kEmbedding).phases = {
       Compute(Phase::kForward, {R(tokens_), W(y_)}, {table_}),
-      Compute(Phase::kWgrad, {R(tokens_), R(dy_)}, {}, {table_}),
+      Compute(Phase::kWgrad, {R(tokens_), R(dy_), S(scratch)}, {}, {table_}),
   };
 }
 
@@ -214,6 +220,8 @@ Builder::Routing Builder::DeclareRouting() {
   r.row_of_slot = Value("row_of_slot", t, k, DType::kI32);
   r.token_of_row = Value("token_of_row", n, 1, DType::kI32);
   r.slot_of_row = Value("slot_of_row", n, 1, DType::kI32);
+  r.sorted_rows = Value("sorted_rows", t, k, DType::kI32);
+  r.sorted_experts = Value("sorted_experts", t, k, DType::kI32);
   r.send_rows = Value("send_rows", n, h);
   r.send_prob = Value("send_prob", n, 1);
   r.send_rows_grad = Value("send_rows.grad", n, h);
@@ -243,6 +251,8 @@ void Builder::MoePreDispatch(const Attention& a, const Routing& r) {
   const int d_scratch = Value("attn_scratch.grad", 1, AttentionScratch(s_));
   const int rows_scratch =
       Value("scratch.grad", t, std::max(h, s_.heads * s_.head_dim));
+  const int logits = Value("logits", t, s_.experts);
+  const int offsets = Value("offsets", 1, s_.experts + 1, DType::kI64);
   const int xn2_grad = Value("xn2.grad", t, h);
   const int logits_grad = Value("logits.grad", t, s_.experts);
   const int prob_grad = Value("topk_prob.grad", t, s_.top_k);
@@ -257,13 +267,17 @@ void Builder::MoePreDispatch(const Attention& a, const Routing& r) {
                   W(a.h1),
                   W(r.rstd2),
                   W(r.xn2),
+                  S(logits),
                   W(r.scores),
                   W(r.index),
                   W(r.prob),
                   W(r.counts),
+                  S(offsets),
                   W(r.row_of_slot),
                   W(r.token_of_row),
                   W(r.slot_of_row),
+                  W(r.sorted_rows),
+                  W(r.sorted_experts),
                   W(r.send_rows),
                   W(r.send_prob)};
   Args dgrad = {R(dy_),
@@ -285,7 +299,8 @@ void Builder::MoePreDispatch(const Attention& a, const Routing& r) {
                 R(r.index),
                 R(r.prob),
                 R(r.row_of_slot),
-                R(r.slot_of_row),
+                R(r.sorted_rows),
+                R(r.sorted_experts),
                 R(r.send_rows_grad),
                 R(r.send_prob_grad),
                 S(xn2_grad),
@@ -387,8 +402,9 @@ void Builder::Experts(const Routing& r) {
 void Builder::Combine(const Attention& a, const Routing& r) {
   const int back = Value("combine_back", s_.sent_rows(), s_.hidden);
   const int d_back = Value("combine_back.grad", s_.sent_rows(), s_.hidden);
-  Args forward = {R(r.out),         R(r.all), R(a.h1), R(r.index),
-                  R(r.row_of_slot), S(back),  W(y_)};
+  Args forward = {
+      R(r.out), R(r.all), R(a.h1), R(r.sorted_rows), R(r.sorted_experts),
+      S(back),  W(y_)};
   if (s_.shared_ffn > 0) forward.push_back(R(r.shared_out));
   AddNode(NodeKind::kCombine).phases = {
       Exchange(Phase::kForward, forward),
@@ -474,8 +490,8 @@ void Builder::HeadLayer() {
   };
   AddNode(NodeKind::kLoss).phases = {
       Compute(Phase::kForward,
-              {R(logits), R(tokens_), W(lse), W(decl_.loss_value)}),
-      Compute(Phase::kDgrad, {R(logits), R(tokens_), R(lse), W(logits_grad)}),
+              {R(logits), R(labels_), W(lse), W(decl_.loss_value)}),
+      Compute(Phase::kDgrad, {R(logits), R(labels_), R(lse), W(logits_grad)}),
   };
 }
 
