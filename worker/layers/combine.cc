@@ -1,0 +1,51 @@
+// combine: the experts' rows go home and are summed in one fixed order: for a
+// token, inside each rank that owns experts by ascending expert, then those
+// sums over ranks ascending, then y = (h1 + shared_out) + that sum.
+#include "base/status_macros.h"
+#include "kernels/ops/permute/permute.h"
+#include "model/decoder.h"
+#include "worker/layers/exchange.h"
+#include "worker/layers/nodes.h"
+
+namespace weft::layers {
+namespace {
+
+namespace args = model::combine;
+
+}  // namespace
+
+absl::Status CombineForward(const NodeContext& ctx, device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
+  const Routing routing(s, ctx.ep_rank, ctx.i32(args::kAll));
+  RETURN_IF_ERROR(SendBack(ctx, routing, ctx.f32(args::kOut),
+                           ctx.f32(args::kBack), s.hidden, stream));
+  ops::CombineRowsArgs sum;
+  sum.tokens = s.tokens;
+  sum.topk = s.top_k;
+  sum.hidden = s.hidden;
+  sum.experts_per_rank = s.local_experts();
+  sum.rows = ctx.f32(args::kBack);
+  sum.sorted_rows = ctx.i32(args::kSortedRows);
+  sum.sorted_experts = ctx.i32(args::kSortedExperts);
+  sum.add1 = ctx.f32(args::kH1);
+  if (s.shared_ffn > 0) sum.add2 = ctx.f32(args::kSharedOut);
+  sum.out = ctx.f32(args::kY);
+  ops::CombineRows(sum, stream);
+  return absl::OkStatus();
+}
+
+absl::Status CombineDgrad(const NodeContext& ctx, device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
+  ops::GatherRowsArgs gather;
+  gather.rows = s.sent_rows();
+  gather.hidden = s.hidden;
+  gather.src = ctx.f32(args::kDDy);
+  gather.index = ctx.i32(args::kDTokenOfRow);
+  gather.out = ctx.f32(args::kDBack);
+  ops::GatherRows(gather, stream);
+  const Routing routing(s, ctx.ep_rank, ctx.i32(args::kDAll));
+  return SendToExperts(ctx, routing, ctx.f32(args::kDBack),
+                       ctx.f32(args::kDOutGrad), s.hidden, stream);
+}
+
+}  // namespace weft::layers

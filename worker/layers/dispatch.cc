@@ -1,0 +1,32 @@
+#include "base/status_macros.h"
+#include "model/decoder.h"
+#include "worker/layers/exchange.h"
+#include "worker/layers/nodes.h"
+
+namespace weft::layers {
+namespace {
+
+namespace args = model::dispatch;
+
+}  // namespace
+
+absl::Status DispatchForward(const NodeContext& ctx, device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
+  const Routing routing(s, ctx.ep_rank, ctx.i32(args::kAll));
+  RETURN_IF_ERROR(routing.CheckBound(s.max_received_rows(), ctx.tag));
+  RETURN_IF_ERROR(SendToExperts(ctx, routing, ctx.f32(args::kSendRows),
+                                ctx.f32(args::kRows), s.hidden, stream));
+  return SendToExperts(ctx, routing, ctx.f32(args::kSendProb),
+                       ctx.f32(args::kProb), 1, stream);
+}
+
+absl::Status DispatchDgrad(const NodeContext& ctx, device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
+  const Routing routing(s, ctx.ep_rank, ctx.i32(args::kDAll));
+  RETURN_IF_ERROR(SendBack(ctx, routing, ctx.f32(args::kDRowsGrad),
+                           ctx.f32(args::kDSendRowsGrad), s.hidden, stream));
+  return SendBack(ctx, routing, ctx.f32(args::kDProbGrad),
+                  ctx.f32(args::kDSendProbGrad), 1, stream);
+}
+
+}  // namespace weft::layers

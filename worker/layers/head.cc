@@ -1,0 +1,48 @@
+// Final norm and output projection. With tied embeddings the projection's
+// weight and gradient are those of the embedding table; the plan says so.
+#include "model/decoder.h"
+#include "worker/layers/linear.h"
+#include "worker/layers/nodes.h"
+
+namespace weft::layers {
+namespace {
+
+namespace args = model::head;
+
+Linear OutputSize(const model::Shape& s) {
+  return {s.tokens, s.hidden, s.vocab};
+}
+
+}  // namespace
+
+absl::Status HeadForward(const NodeContext& ctx, device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
+  NormForward(s, ctx.f32(args::kX), ctx.params[args::kNorm], ctx.f32(args::kXn),
+              ctx.f32(args::kRstd), stream);
+  Forward(OutputSize(s), ctx.f32(args::kXn), ctx.params[args::kOutputW],
+          ctx.f32(args::kLogits), stream);
+  return absl::OkStatus();
+}
+
+absl::Status HeadDgrad(const NodeContext& ctx, device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
+  Dgrad(OutputSize(s), ctx.f32(args::kDLogitsGrad), ctx.params[args::kOutputW],
+        ctx.f32(args::kDXnGrad), stream);
+  NormBackwardArgs norm;
+  norm.x = ctx.f32(args::kDX);
+  norm.weight = ctx.params[args::kNorm];
+  norm.rstd = ctx.f32(args::kDRstd);
+  norm.dy = ctx.f32(args::kDXnGrad);
+  norm.dx = ctx.f32(args::kDDx);
+  norm.dweight = ctx.grads[args::kGNorm];
+  NormBackward(s, norm, stream);
+  return absl::OkStatus();
+}
+
+absl::Status HeadWgrad(const NodeContext& ctx, device::Stream& stream) {
+  Wgrad(OutputSize(*ctx.shape), ctx.f32(args::kWLogitsGrad),
+        ctx.f32(args::kWXn), ctx.grads[args::kGOutput], stream);
+  return absl::OkStatus();
+}
+
+}  // namespace weft::layers

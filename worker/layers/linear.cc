@@ -1,0 +1,97 @@
+#include "worker/layers/linear.h"
+
+#include "kernels/ops/gemm/gemm.h"
+#include "kernels/ops/rms_norm/rms_norm.h"
+
+namespace weft::layers {
+namespace {
+
+ops::LinearDgradArgs DgradArgs(const Linear& size, const float* dy,
+                               const float* weight, float* dx) {
+  ops::LinearDgradArgs args;
+  args.rows = size.rows;
+  args.in = size.in;
+  args.out = size.out;
+  args.dy = dy;
+  args.weight = weight;
+  args.dx = dx;
+  return args;
+}
+
+}  // namespace
+
+void Forward(const Linear& size, const float* x, const float* weight, float* y,
+             device::Stream& stream) {
+  ops::LinearForwardArgs args;
+  args.rows = size.rows;
+  args.in = size.in;
+  args.out = size.out;
+  args.x = x;
+  args.weight = weight;
+  args.y = y;
+  ops::LinearForward(args, stream);
+}
+
+void Dgrad(const Linear& size, const float* dy, const float* weight, float* dx,
+           device::Stream& stream) {
+  ops::LinearDgrad(DgradArgs(size, dy, weight, dx), stream);
+}
+
+void AddDgrad(const Linear& size, const float* dy, const float* weight,
+              float* dx, device::Stream& stream) {
+  ops::LinearDgradArgs args = DgradArgs(size, dy, weight, dx);
+  args.accumulate = true;
+  ops::LinearDgrad(args, stream);
+}
+
+void Wgrad(const Linear& size, const float* dy, const float* x,
+           const Grad& dweight, device::Stream& stream) {
+  ops::LinearWgradArgs args;
+  args.rows = size.rows;
+  args.in = size.in;
+  args.out = size.out;
+  args.dy = dy;
+  args.x = x;
+  args.dweight = dweight.data;
+  args.accumulate = dweight.accumulate;
+  ops::LinearWgrad(args, stream);
+}
+
+void NormForward(const model::Shape& shape, const float* x, const float* weight,
+                 float* y, float* rstd, device::Stream& stream) {
+  ops::RmsNormForwardArgs args;
+  args.rows = shape.tokens;
+  args.hidden = shape.hidden;
+  args.eps = static_cast<float>(shape.norm_epsilon);
+  args.x = x;
+  args.weight = weight;
+  args.y = y;
+  args.rstd = rstd;
+  ops::RmsNormForward(args, stream);
+}
+
+void NormBackward(const model::Shape& shape, const NormBackwardArgs& args,
+                  device::Stream& stream) {
+  ops::RmsNormWgradArgs wgrad;
+  wgrad.rows = shape.tokens;
+  wgrad.hidden = shape.hidden;
+  wgrad.x = args.x;
+  wgrad.rstd = args.rstd;
+  wgrad.dy = args.dy;
+  wgrad.dweight = args.dweight.data;
+  wgrad.accumulate = args.dweight.accumulate;
+  ops::RmsNormWgrad(wgrad, stream);
+
+  ops::RmsNormDgradArgs dgrad;
+  dgrad.rows = shape.tokens;
+  dgrad.hidden = shape.hidden;
+  dgrad.x = args.x;
+  dgrad.weight = args.weight;
+  dgrad.rstd = args.rstd;
+  dgrad.dy = args.dy;
+  dgrad.add = args.add;
+  dgrad.dx = args.dx;
+  ops::RmsNormDgrad(dgrad, stream);
+}
+
+}  // namespace weft::layers

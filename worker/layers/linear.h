@@ -1,0 +1,49 @@
+// Short forms of the ops that most nodes call, with rows = tokens of the
+// microbatch unless said otherwise.
+#ifndef WEFT_WORKER_LAYERS_LINEAR_H_
+#define WEFT_WORKER_LAYERS_LINEAR_H_
+
+#include <cstdint>
+
+#include "kernels/device/device.h"
+#include "worker/layers/node_context.h"
+
+namespace weft::layers {
+
+// Sizes of y [rows, out] = x [rows, in] W^T.
+struct Linear {
+  int64_t rows = 0;
+  int64_t in = 0;
+  int64_t out = 0;
+};
+
+void Forward(const Linear& size, const float* x, const float* weight, float* y,
+             device::Stream& stream);
+// dx = dy W, or dx += dy W.
+void Dgrad(const Linear& size, const float* dy, const float* weight, float* dx,
+           device::Stream& stream);
+void AddDgrad(const Linear& size, const float* dy, const float* weight,
+              float* dx, device::Stream& stream);
+void Wgrad(const Linear& size, const float* dy, const float* x,
+           const Grad& dweight, device::Stream& stream);
+
+// RMSNorm over the hidden dimension.
+void NormForward(const model::Shape& shape, const float* x, const float* weight,
+                 float* y, float* rstd, device::Stream& stream);
+
+// Backward of one norm: dx = gradient through the norm + add (when not null).
+struct NormBackwardArgs {
+  const float* x = nullptr;
+  const float* weight = nullptr;
+  const float* rstd = nullptr;
+  const float* dy = nullptr;
+  const float* add = nullptr;
+  float* dx = nullptr;
+  Grad dweight;
+};
+void NormBackward(const model::Shape& shape, const NormBackwardArgs& args,
+                  device::Stream& stream);
+
+}  // namespace weft::layers
+
+#endif  // WEFT_WORKER_LAYERS_LINEAR_H_

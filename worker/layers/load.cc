@@ -1,0 +1,32 @@
+#include "kernels/ops/elementwise/elementwise.h"
+#include "model/decoder.h"
+#include "worker/layers/nodes.h"
+
+namespace weft::layers {
+namespace {
+
+// Copies 4-byte words as they are, whatever they mean.
+void CopyWords(const int32_t* from, int32_t* to, int64_t count,
+               device::Stream& stream) {
+  ops::CopyArgs copy;
+  copy.count = count;
+  copy.x = reinterpret_cast<const float*>(from);
+  copy.out = reinterpret_cast<float*>(to);
+  ops::Copy(copy, stream);
+}
+
+}  // namespace
+
+absl::Status LoadForward(const NodeContext& ctx, device::Stream& stream) {
+  namespace args = model::load;
+  const int64_t sequence = ctx.shape->sequence;
+  for (int64_t b = 0; b < ctx.shape->microbatch; ++b) {
+    const int32_t* sample = ctx.batch + b * (sequence + 1);
+    const int64_t at = b * sequence;
+    CopyWords(sample, ctx.i32(args::kTokens) + at, sequence, stream);
+    CopyWords(sample + 1, ctx.i32(args::kLabels) + at, sequence, stream);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft::layers

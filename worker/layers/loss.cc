@@ -1,0 +1,44 @@
+// Next-token cross-entropy.
+//
+// The gradient is that of the mean over the step's tokens of one rank:
+// 1 / (tokens of the microbatch on this rank * microbatches). The reduction
+// over ranks multiplies by 1/world once.
+#include "kernels/ops/cross_entropy/cross_entropy.h"
+#include "model/decoder.h"
+#include "worker/layers/nodes.h"
+
+namespace weft::layers {
+namespace {
+
+namespace args = model::loss;
+
+}  // namespace
+
+absl::Status LossForward(const NodeContext& ctx, device::Stream& stream) {
+  ops::CrossEntropyForwardArgs forward;
+  forward.tokens = ctx.shape->tokens;
+  forward.vocab = ctx.shape->vocab;
+  forward.logits = ctx.f32(args::kLogits);
+  forward.labels = ctx.i32(args::kLabels);
+  forward.lse = ctx.f32(args::kLse);
+  forward.loss_sum = ctx.f64(args::kLoss);
+  ops::CrossEntropyForward(forward, stream);
+  return absl::OkStatus();
+}
+
+absl::Status LossDgrad(const NodeContext& ctx, device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
+  ops::CrossEntropyBackwardArgs backward;
+  backward.tokens = s.tokens;
+  backward.vocab = s.vocab;
+  backward.logits = ctx.f32(args::kDLogits);
+  backward.labels = ctx.i32(args::kDLabels);
+  backward.lse = ctx.f32(args::kDLse);
+  backward.scale =
+      static_cast<float>(1.0 / static_cast<double>(s.tokens * s.microbatches));
+  backward.d_logits = ctx.f32(args::kDLogitsGrad);
+  ops::CrossEntropyBackward(backward, stream);
+  return absl::OkStatus();
+}
+
+}  // namespace weft::layers

@@ -1,0 +1,77 @@
+// The feed-forward half of a dense layer: y = h1 + down(swiglu(norm2(h1))).
+#include "kernels/ops/elementwise/elementwise.h"
+#include "kernels/ops/swiglu/swiglu.h"
+#include "model/decoder.h"
+#include "worker/layers/linear.h"
+#include "worker/layers/nodes.h"
+
+namespace weft::layers {
+namespace {
+
+namespace args = model::mlp;
+
+Linear GateUpSize(const model::Shape& s) {
+  return {s.tokens, s.hidden, 2 * s.ffn};
+}
+Linear DownSize(const model::Shape& s) { return {s.tokens, s.ffn, s.hidden}; }
+
+}  // namespace
+
+absl::Status MlpForward(const NodeContext& ctx, device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
+  NormForward(s, ctx.f32(args::kH1), ctx.params[args::kNorm2],
+              ctx.f32(args::kXn2), ctx.f32(args::kRstd2), stream);
+  Forward(GateUpSize(s), ctx.f32(args::kXn2), ctx.params[args::kGateUpW],
+          ctx.f32(args::kGateUp), stream);
+  ops::SwigluForwardArgs act;
+  act.rows = s.tokens;
+  act.ffn = s.ffn;
+  act.gate_up = ctx.f32(args::kGateUp);
+  act.out = ctx.f32(args::kAct);
+  ops::SwigluForward(act, stream);
+  Forward(DownSize(s), ctx.f32(args::kAct), ctx.params[args::kDownW],
+          ctx.f32(args::kY), stream);
+  ops::AddArgs residual;
+  residual.count = s.tokens * s.hidden;
+  residual.a = ctx.f32(args::kH1);
+  residual.b = ctx.f32(args::kY);
+  residual.out = ctx.f32(args::kY);
+  ops::Add(residual, stream);
+  return absl::OkStatus();
+}
+
+absl::Status MlpDgrad(const NodeContext& ctx, device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
+  Dgrad(DownSize(s), ctx.f32(args::kDDy), ctx.params[args::kDownW],
+        ctx.f32(args::kDActGrad), stream);
+  ops::SwigluBackwardArgs act;
+  act.rows = s.tokens;
+  act.ffn = s.ffn;
+  act.gate_up = ctx.f32(args::kDGateUp);
+  act.d_out = ctx.f32(args::kDActGrad);
+  act.d_gate_up = ctx.f32(args::kDGateUpGrad);
+  ops::SwigluBackward(act, stream);
+  Dgrad(GateUpSize(s), ctx.f32(args::kDGateUpGrad), ctx.params[args::kGateUpW],
+        ctx.f32(args::kDXn2Grad), stream);
+  NormBackwardArgs norm;
+  norm.x = ctx.f32(args::kDH1);
+  norm.weight = ctx.params[args::kNorm2];
+  norm.rstd = ctx.f32(args::kDRstd2);
+  norm.dy = ctx.f32(args::kDXn2Grad);
+  norm.add = ctx.f32(args::kDDy);
+  norm.dx = ctx.f32(args::kDH1Grad);
+  norm.dweight = ctx.grads[args::kGNorm2];
+  NormBackward(s, norm, stream);
+  return absl::OkStatus();
+}
+
+absl::Status MlpWgrad(const NodeContext& ctx, device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
+  Wgrad(GateUpSize(s), ctx.f32(args::kWGateUpGrad), ctx.f32(args::kWXn2),
+        ctx.grads[args::kGGateUp], stream);
+  Wgrad(DownSize(s), ctx.f32(args::kWDy), ctx.f32(args::kWAct),
+        ctx.grads[args::kGDown], stream);
+  return absl::OkStatus();
+}
+
+}  // namespace weft::layers

@@ -1,0 +1,190 @@
+// pre_dispatch of an MoE layer: attention, norm2, router, permutation into the
+// send buffer, and the shared expert.
+#include "kernels/ops/permute/permute.h"
+#include "kernels/ops/router/router.h"
+#include "kernels/ops/swiglu/swiglu.h"
+#include "model/decoder.h"
+#include "worker/layers/attention.h"
+#include "worker/layers/linear.h"
+#include "worker/layers/nodes.h"
+
+namespace weft::layers {
+namespace {
+
+namespace pd = model::pre_dispatch;
+
+ops::RouterConfig RouterConfigOf(const model::Shape& s) {
+  ops::RouterConfig config;
+  config.num_experts = s.experts;
+  config.topk = s.top_k;
+  config.normalize_topk = s.renormalize_top_k;
+  return config;
+}
+
+Linear RouterSize(const model::Shape& s) {
+  return {s.tokens, s.hidden, s.experts};
+}
+Linear SharedGateUpSize(const model::Shape& s) {
+  return {s.tokens, s.hidden, 2 * s.shared_ffn};
+}
+Linear SharedDownSize(const model::Shape& s) {
+  return {s.tokens, s.shared_ffn, s.hidden};
+}
+
+void Route(const NodeContext& ctx, device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
+  Forward(RouterSize(s), ctx.f32(pd::kXn2), ctx.params[pd::kRouterW],
+          ctx.f32(pd::kLogits), stream);
+  ops::RouterForwardArgs router;
+  router.config = RouterConfigOf(s);
+  router.tokens = s.tokens;
+  router.logits = ctx.f32(pd::kLogits);
+  router.scores = ctx.f32(pd::kScores);
+  router.topk_index = ctx.i32(pd::kTopKIndex);
+  router.topk_prob = ctx.f32(pd::kTopKProb);
+  router.counts = ctx.i32(pd::kCountsOut);
+  ops::RouterForward(router, stream);
+}
+
+void Permute(const NodeContext& ctx, device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
+  ops::BuildPermutationArgs build;
+  build.tokens = s.tokens;
+  build.topk = s.top_k;
+  build.num_experts = s.experts;
+  build.topk_index = ctx.i32(pd::kTopKIndex);
+  build.offsets = ctx.i64(pd::kOffsets);
+  build.row_of_slot = ctx.i32(pd::kRowOfSlot);
+  build.slot_of_row = ctx.i32(pd::kSlotOfRow);
+  build.token_of_row = ctx.i32(pd::kTokenOfRow);
+  build.sorted_rows = ctx.i32(pd::kSortedRows);
+  build.sorted_experts = ctx.i32(pd::kSortedExperts);
+  ops::BuildPermutation(build, stream);
+
+  ops::GatherRowsArgs rows;
+  rows.rows = s.sent_rows();
+  rows.hidden = s.hidden;
+  rows.src = ctx.f32(pd::kXn2);
+  rows.index = ctx.i32(pd::kTokenOfRow);
+  rows.out = ctx.f32(pd::kSendRows);
+  ops::GatherRows(rows, stream);
+
+  ops::GatherElementsArgs probs;
+  probs.count = s.sent_rows();
+  probs.src = ctx.f32(pd::kTopKProb);
+  probs.index = ctx.i32(pd::kSlotOfRow);
+  probs.out = ctx.f32(pd::kSendProb);
+  ops::GatherElements(probs, stream);
+}
+
+void SharedExpertForward(const NodeContext& ctx, device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
+  Forward(SharedGateUpSize(s), ctx.f32(pd::kXn2),
+          ctx.params[pd::kSharedGateUpW], ctx.f32(pd::kSharedGateUp), stream);
+  ops::SwigluForwardArgs act;
+  act.rows = s.tokens;
+  act.ffn = s.shared_ffn;
+  act.gate_up = ctx.f32(pd::kSharedGateUp);
+  act.out = ctx.f32(pd::kSharedAct);
+  ops::SwigluForward(act, stream);
+  Forward(SharedDownSize(s), ctx.f32(pd::kSharedAct),
+          ctx.params[pd::kSharedDownW], ctx.f32(pd::kSharedOut), stream);
+}
+
+// Backward of Permute and Route: writes d_xn2 and the router's gradient.
+void RouteBackward(const NodeContext& ctx, device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
+  float* d_xn2 = ctx.f32(pd::kDXn2Grad);
+  ops::CombineRowsArgs sum;
+  sum.tokens = s.tokens;
+  sum.topk = s.top_k;
+  sum.hidden = s.hidden;
+  sum.experts_per_rank = s.local_experts();
+  sum.rows = ctx.f32(pd::kDSendRows);
+  sum.sorted_rows = ctx.i32(pd::kDSortedRows);
+  sum.sorted_experts = ctx.i32(pd::kDSortedExperts);
+  sum.out = d_xn2;
+  ops::CombineRows(sum, stream);
+
+  ops::GatherElementsArgs probs;
+  probs.count = s.sent_rows();
+  probs.src = ctx.f32(pd::kDSendProb);
+  probs.index = ctx.i32(pd::kDRowOfSlot);
+  probs.out = ctx.f32(pd::kDTopKGrad);
+  ops::GatherElements(probs, stream);
+
+  ops::RouterBackwardArgs router;
+  router.config = RouterConfigOf(s);
+  router.tokens = s.tokens;
+  router.scores = ctx.f32(pd::kDScores);
+  router.topk_index = ctx.i32(pd::kDTopKIndex);
+  router.topk_prob = ctx.f32(pd::kDTopKProb);
+  router.d_topk_prob = ctx.f32(pd::kDTopKGrad);
+  router.d_logits = ctx.f32(pd::kDLogitsGrad);
+  ops::RouterBackward(router, stream);
+
+  AddDgrad(RouterSize(s), ctx.f32(pd::kDLogitsGrad), ctx.params[pd::kRouterW],
+           d_xn2, stream);
+  Wgrad(RouterSize(s), ctx.f32(pd::kDLogitsGrad), ctx.f32(pd::kDXn2),
+        ctx.grads[pd::kGRouter], stream);
+}
+
+// Adds to d_xn2.
+void SharedExpertDgrad(const NodeContext& ctx, device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
+  Dgrad(SharedDownSize(s), ctx.f32(pd::kDDy), ctx.params[pd::kSharedDownW],
+        ctx.f32(pd::kDSharedActGrad), stream);
+  ops::SwigluBackwardArgs act;
+  act.rows = s.tokens;
+  act.ffn = s.shared_ffn;
+  act.gate_up = ctx.f32(pd::kDSharedGateUp);
+  act.d_out = ctx.f32(pd::kDSharedActGrad);
+  act.d_gate_up = ctx.f32(pd::kDSharedGateUpGrad);
+  ops::SwigluBackward(act, stream);
+  AddDgrad(SharedGateUpSize(s), ctx.f32(pd::kDSharedGateUpGrad),
+           ctx.params[pd::kSharedGateUpW], ctx.f32(pd::kDXn2Grad), stream);
+}
+
+}  // namespace
+
+absl::Status MoePreDispatchForward(const NodeContext& ctx,
+                                   device::Stream& stream) {
+  AttentionHalfForward(ctx, stream);
+  NormForward(*ctx.shape, ctx.f32(pd::kH1), ctx.params[pd::kNorm2],
+              ctx.f32(pd::kXn2), ctx.f32(pd::kRstd2), stream);
+  Route(ctx, stream);
+  Permute(ctx, stream);
+  if (ctx.shape->shared_ffn > 0) SharedExpertForward(ctx, stream);
+  return absl::OkStatus();
+}
+
+absl::Status MoePreDispatchDgrad(const NodeContext& ctx,
+                                 device::Stream& stream) {
+  RouteBackward(ctx, stream);
+  if (ctx.shape->shared_ffn > 0) SharedExpertDgrad(ctx, stream);
+  NormBackwardArgs norm;
+  norm.x = ctx.f32(pd::kDH1);
+  norm.weight = ctx.params[pd::kNorm2];
+  norm.rstd = ctx.f32(pd::kDRstd2);
+  norm.dy = ctx.f32(pd::kDXn2Grad);
+  norm.add = ctx.f32(pd::kDDy);
+  norm.dx = ctx.f32(pd::kDH1Grad);
+  norm.dweight = ctx.grads[pd::kGNorm2];
+  NormBackward(*ctx.shape, norm, stream);
+  AttentionHalfDgrad(ctx, ctx.f32(pd::kDH1Grad), stream);
+  return absl::OkStatus();
+}
+
+absl::Status MoePreDispatchWgrad(const NodeContext& ctx,
+                                 device::Stream& stream) {
+  AttentionHalfWgrad(ctx, stream);
+  const model::Shape& s = *ctx.shape;
+  if (s.shared_ffn == 0) return absl::OkStatus();
+  Wgrad(SharedGateUpSize(s), ctx.f32(pd::kWSharedGateUpGrad),
+        ctx.f32(pd::kWXn2), ctx.grads[pd::kGSharedGateUp], stream);
+  Wgrad(SharedDownSize(s), ctx.f32(pd::kWDy), ctx.f32(pd::kWSharedAct),
+        ctx.grads[pd::kGSharedDown], stream);
+  return absl::OkStatus();
+}
+
+}  // namespace weft::layers

@@ -1,0 +1,76 @@
+// What a node function is given: exactly the memory its phase declared.
+//
+// Guarantees of the caller (worker/exec): `args`, `params` and `grads` hold one
+// entry for each the phase declares, in that order (the enums of
+// model/decoder.h name them); all sizes follow from `shape` and, for received
+// rows, from the counts the phase reads. Nothing else may be touched, and
+// nothing can be allocated.
+#ifndef WEFT_WORKER_LAYERS_NODE_CONTEXT_H_
+#define WEFT_WORKER_LAYERS_NODE_CONTEXT_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "kernels/comm/communicator.h"
+#include "kernels/device/device.h"
+#include "model/shape.h"
+
+namespace weft::layers {
+
+// The gradient of one parameter: overwritten, or added to.
+struct Grad {
+  float* data = nullptr;
+  bool accumulate = false;
+};
+
+// Tables that do not change during a job, in device memory.
+struct Constants {
+  const float* rope_cos = nullptr;  // [sequence, head_dim/2]
+  const float* rope_sin = nullptr;  // [sequence, head_dim/2]
+};
+
+// Host memory of one op, prepared before the first step. It may be read by the
+// device until the op has run. Sizes are those of WorkspaceSizes().
+struct Workspace {
+  comm::Segment* sends = nullptr;
+  comm::Segment* receives = nullptr;
+  int64_t* offsets = nullptr;  // readable by the device
+};
+
+struct WorkspaceSizes {
+  int64_t segments = 0;  // of sends, and of receives
+  int64_t offsets = 0;
+};
+inline WorkspaceSizes SizesOfWorkspace(const model::Shape& shape) {
+  if (shape.experts == 0) return {};
+  return {shape.experts, shape.local_experts() + 1};
+}
+
+struct NodeContext {
+  const model::Shape* shape = nullptr;
+  const Constants* constants = nullptr;
+  void* const* args = nullptr;
+  const float* const* params = nullptr;
+  const Grad* grads = nullptr;
+  // Nodes of the expert-parallel resource, else null.
+  comm::Communicator* ep = nullptr;
+  int ep_rank = 0;
+  // load: host memory with the microbatch, i32[microbatch, sequence + 1].
+  const int32_t* batch = nullptr;
+  Workspace workspace;
+  comm::CollectiveTag tag;
+
+  float* f32(int arg) const { return static_cast<float*>(args[arg]); }
+  double* f64(int arg) const { return static_cast<double*>(args[arg]); }
+  int32_t* i32(int arg) const { return static_cast<int32_t*>(args[arg]); }
+  int64_t* i64(int arg) const { return static_cast<int64_t*>(args[arg]); }
+};
+
+// Computes one phase of one node on `stream`. Errors are those of collectives,
+// and RESOURCE_EXHAUSTED when more rows are routed to a rank than the plan has
+// room for.
+using NodeFn = absl::Status (*)(const NodeContext& ctx, device::Stream& stream);
+
+}  // namespace weft::layers
+
+#endif  // WEFT_WORKER_LAYERS_NODE_CONTEXT_H_

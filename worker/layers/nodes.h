@@ -1,0 +1,56 @@
+// The functions behind every node phase, one source file a node kind.
+//
+// All match NodeFn and are found through FindNode; see model/decoder.h for what
+// each reads and writes.
+#ifndef WEFT_WORKER_LAYERS_NODES_H_
+#define WEFT_WORKER_LAYERS_NODES_H_
+
+#include "worker/layers/node_context.h"
+
+namespace weft::layers {
+
+absl::Status LoadForward(const NodeContext& ctx, device::Stream& stream);
+
+absl::Status EmbeddingForward(const NodeContext& ctx, device::Stream& stream);
+absl::Status EmbeddingWgrad(const NodeContext& ctx, device::Stream& stream);
+
+absl::Status MoePreDispatchForward(const NodeContext& ctx,
+                                   device::Stream& stream);
+absl::Status MoePreDispatchDgrad(const NodeContext& ctx,
+                                 device::Stream& stream);
+absl::Status MoePreDispatchWgrad(const NodeContext& ctx,
+                                 device::Stream& stream);
+
+absl::Status DensePreDispatchForward(const NodeContext& ctx,
+                                     device::Stream& stream);
+absl::Status DensePreDispatchDgrad(const NodeContext& ctx,
+                                   device::Stream& stream);
+absl::Status DensePreDispatchWgrad(const NodeContext& ctx,
+                                   device::Stream& stream);
+
+absl::Status CountsForward(const NodeContext& ctx, device::Stream& stream);
+
+absl::Status DispatchForward(const NodeContext& ctx, device::Stream& stream);
+absl::Status DispatchDgrad(const NodeContext& ctx, device::Stream& stream);
+
+absl::Status ExpertsForward(const NodeContext& ctx, device::Stream& stream);
+absl::Status ExpertsDgrad(const NodeContext& ctx, device::Stream& stream);
+absl::Status ExpertsWgrad(const NodeContext& ctx, device::Stream& stream);
+
+absl::Status CombineForward(const NodeContext& ctx, device::Stream& stream);
+absl::Status CombineDgrad(const NodeContext& ctx, device::Stream& stream);
+
+absl::Status MlpForward(const NodeContext& ctx, device::Stream& stream);
+absl::Status MlpDgrad(const NodeContext& ctx, device::Stream& stream);
+absl::Status MlpWgrad(const NodeContext& ctx, device::Stream& stream);
+
+absl::Status HeadForward(const NodeContext& ctx, device::Stream& stream);
+absl::Status HeadDgrad(const NodeContext& ctx, device::Stream& stream);
+absl::Status HeadWgrad(const NodeContext& ctx, device::Stream& stream);
+
+absl::Status LossForward(const NodeContext& ctx, device::Stream& stream);
+absl::Status LossDgrad(const NodeContext& ctx, device::Stream& stream);
+
+}  // namespace weft::layers
+
+#endif  // WEFT_WORKER_LAYERS_NODES_H_

@@ -1,0 +1,60 @@
+#include "worker/layers/scratch.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "kernels/ops/embedding/embedding.h"
+#include "model/decoder.h"
+#include "worker/layers/attention.h"
+
+namespace weft::layers {
+namespace {
+
+using model::NodeKind;
+using model::Phase;
+
+absl::Status CheckArg(const model::ModelDecl& model,
+                      const model::PhaseDecl& phase, int arg,
+                      int64_t needed_bytes) {
+  const model::ValueDecl& value = model.values[phase.args[arg].value];
+  if (value.max_bytes() >= needed_bytes) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(
+      "scratch ", value.name, " is declared with ", value.max_bytes(),
+      " bytes, but the op needs ", needed_bytes));
+}
+
+absl::Status CheckPhase(const model::Shape& shape,
+                        const model::ModelDecl& model, NodeKind kind,
+                        const model::PhaseDecl& phase) {
+  constexpr int64_t kWord = 4;
+  if (kind == NodeKind::kPreDispatch && phase.phase == Phase::kForward) {
+    return CheckArg(model, phase, model::pre_dispatch::kAttnScratch,
+                    AttentionForwardScratch(shape) * kWord);
+  }
+  if (kind == NodeKind::kPreDispatch && phase.phase == Phase::kDgrad) {
+    return CheckArg(model, phase, model::pre_dispatch::kDAttnScratch,
+                    AttentionDgradScratch(shape) * kWord);
+  }
+  if (kind == NodeKind::kEmbedding && phase.phase == Phase::kWgrad) {
+    return CheckArg(
+        model, phase, model::embedding::kWScratch,
+        ops::EmbeddingBackwardScratchElements(shape.tokens, shape.vocab) *
+            kWord);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckScratch(const model::Shape& shape,
+                          const model::ModelDecl& model) {
+  for (const model::LayerDecl& layer : model.layers) {
+    for (const model::NodeDecl& node : layer.nodes) {
+      for (const model::PhaseDecl& phase : node.phases) {
+        RETURN_IF_ERROR(CheckPhase(shape, model, node.kind, phase));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft::layers
