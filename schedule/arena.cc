@@ -1,0 +1,145 @@
+#include "schedule/arena.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+
+namespace weft::schedule {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+int64_t RoundUp(int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// Calls `fn(value id)` for every value an op uses on its stream, some perhaps
+// twice.
+template <typename Fn>
+void ForEachValue(const Op& op, Fn fn) {
+  if (op.kind == OpKind::kHostWait) return;
+  for (int value : op.args) fn(value);
+  for (const ParamUse& use : op.params) {
+    if (use.value >= 0) fn(use.value);
+  }
+  for (const GradUse& use : op.grads) {
+    if (use.value >= 0) fn(use.value);
+  }
+}
+
+// Free memory of one arena.
+class FreeList {
+ public:
+  // Offset of `bytes` that may be used by an op that starts at `start`.
+  int64_t Take(int64_t bytes, const StreamClock& start) {
+    auto begin = free_.begin();
+    while (begin != free_.end()) {
+      // Grow a run of adjacent usable blocks until it suffices.
+      int64_t end = begin->first;
+      auto it = begin;
+      while (it != free_.end() && it->first == end &&
+             start.Covers(it->second.used_until) &&
+             end - begin->first < bytes) {
+        end += it->second.bytes;
+        ++it;
+      }
+      const bool at_top = end == top_ && it == free_.end();
+      if (it != begin && (end - begin->first >= bytes || at_top)) {
+        return Carve(begin, it, bytes, end);
+      }
+      begin = it == begin ? ++it : it;
+    }
+    const int64_t offset = top_;
+    top_ += bytes;
+    return offset;
+  }
+
+  void Give(int64_t offset, int64_t bytes, const StreamClock& used_until) {
+    free_.insert({offset, {bytes, used_until}});
+  }
+
+  int64_t top() const { return top_; }
+
+ private:
+  struct Block {
+    int64_t bytes = 0;
+    StreamClock used_until;  // ops that must have completed before reuse
+  };
+  using Iterator = std::map<int64_t, Block>::iterator;
+
+  // Takes `bytes` out of the adjacent blocks [begin, end), which reach up to
+  // `run_end`; a run that is too short lies at the top and is extended.
+  int64_t Carve(Iterator begin, Iterator end, int64_t bytes, int64_t run_end) {
+    const int64_t offset = begin->first;
+    const StreamClock last = std::prev(end)->second.used_until;
+    free_.erase(begin, end);
+    if (offset + bytes < run_end) {
+      free_.insert({offset + bytes, {run_end - offset - bytes, last}});
+    }
+    top_ = std::max(top_, offset + bytes);
+    return offset;
+  }
+
+  std::map<int64_t, Block> free_;
+  int64_t top_ = 0;
+};
+
+}  // namespace
+
+std::vector<Lifetime> Lifetimes(const Program& program) {
+  std::vector<Lifetime> lifetimes(program.values.size());
+  for (int id = 0; id < program.ops.size(); ++id) {
+    ForEachValue(program.ops[id], [&](int value) {
+      if (lifetimes[value].first < 0) lifetimes[value].first = id;
+      lifetimes[value].last = id;
+    });
+  }
+  return lifetimes;
+}
+
+std::vector<int64_t> LiveBytes(const Program& program) {
+  std::vector<int64_t> delta(program.ops.size() + 1);
+  const std::vector<Lifetime> lifetimes = Lifetimes(program);
+  for (int v = 0; v < program.values.size(); ++v) {
+    const Value& value = program.values[v];
+    if (value.space != model::Space::kDevice || lifetimes[v].first < 0) {
+      continue;
+    }
+    delta[lifetimes[v].first] += value.bytes;
+    delta[lifetimes[v].last + 1] -= value.bytes;
+  }
+  int64_t live = 0;
+  for (int64_t& bytes : delta) bytes = live += bytes;
+  delta.pop_back();
+  return delta;
+}
+
+void AssignOffsets(Program& program, const std::vector<StreamClock>& starts) {
+  const std::vector<Lifetime> lifetimes = Lifetimes(program);
+  FreeList device;
+  FreeList host;
+  std::vector<StreamClock> used_until(program.values.size());
+  for (int id = 0; id < program.ops.size(); ++id) {
+    const Op& op = program.ops[id];
+    std::vector<int> ending;
+    ForEachValue(op, [&](int v) {
+      Value& value = program.values[v];
+      FreeList& memory = value.space == model::Space::kHost ? host : device;
+      if (lifetimes[v].first == id && !used_until[v].Covers(op.stream, id)) {
+        value.offset = memory.Take(RoundUp(value.bytes), starts[id]);
+      }
+      const bool counted = used_until[v].Covers(op.stream, id);
+      used_until[v].Add(op.stream, id);
+      if (lifetimes[v].last == id && !counted) ending.push_back(v);
+    });
+    for (int v : ending) {
+      const Value& value = program.values[v];
+      FreeList& memory = value.space == model::Space::kHost ? host : device;
+      memory.Give(value.offset, RoundUp(value.bytes), used_until[v]);
+    }
+  }
+  program.arena_bytes = device.top();
+  program.host_arena_bytes = host.top();
+}
+
+}  // namespace weft::schedule

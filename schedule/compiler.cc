@@ -1,0 +1,228 @@
+#include "schedule/compiler.h"
+
+#include <map>
+#include <utility>
+
+#include "schedule/arena.h"
+#include "schedule/placement.h"
+
+namespace weft::schedule {
+namespace {
+
+// Emits the ops of a program in launch order.
+class Emitter {
+ public:
+  Emitter(const std::vector<NodePhase>& order, const model::ModelDecl& model,
+          const fsdp::UnitAssignment& units, const CompileOptions& options)
+      : order_(order),
+        model_(model),
+        units_(units),
+        options_(options),
+        stays_(PlanStays(order, model, units, options.strategy,
+                         options.prefetch_bytes)),
+        gathered_(units.buckets.size(), -1) {
+    program_.kind = options.kind;
+    program_.microbatches = options.microbatches;
+    program_.strategy = options.strategy;
+    FindLastWriters();
+  }
+
+  Program Run() {
+    std::multimap<int, int> releases;  // position -> bucket
+    int next_stay = 0;
+    for (int position = 0; position < order_.size(); ++position) {
+      for (; next_stay < stays_.size() && stays_[next_stay].gather == position;
+           ++next_stay) {
+        Gather(stays_[next_stay].bucket);
+        releases.insert({stays_[next_stay].release, stays_[next_stay].bucket});
+      }
+      Node(order_[position]);
+      auto [begin, end] = releases.equal_range(position);
+      for (auto it = begin; it != end; ++it) Release(it->second);
+      Reductions(position);
+    }
+    Control();
+    if (options_.kind == ProgramKind::kTrain) {
+      for (const fsdp::Bucket& bucket : units_.buckets) Optimize(bucket.id);
+    }
+    return std::move(program_);
+  }
+
+ private:
+  using Key = std::pair<int, int>;
+
+  // last_writer_[bucket, microbatch] is the position after which the gradients
+  // of that bucket are complete.
+  void FindLastWriters() {
+    for (int position = 0; position < order_.size(); ++position) {
+      const NodePhase& at = order_[position];
+      for (int param : Decl(at).grads_written) {
+        last_writer_[{units_.bucket_of_param[param], at.microbatch}] = position;
+      }
+    }
+  }
+
+  const model::PhaseDecl& Decl(const NodePhase& at) const {
+    return *model_.node(at.layer, at.node).Find(at.phase);
+  }
+
+  Op& NewOp(OpKind kind, StreamKind stream) {
+    program_.ops.emplace_back();
+    program_.ops.back().kind = kind;
+    program_.ops.back().stream = stream;
+    return program_.ops.back();
+  }
+
+  int NewValue(Value value) {
+    program_.values.push_back(std::move(value));
+    return program_.values.size() - 1;
+  }
+
+  int Activation(int decl, int microbatch) {
+    auto [it, added] = activations_.insert({{decl, microbatch}, -1});
+    if (added) {
+      Value value;
+      value.kind = ValueKind::kActivation;
+      value.decl = decl;
+      value.microbatch = microbatch;
+      value.space = model_.values[decl].space;
+      value.bytes = model_.values[decl].max_bytes();
+      it->second = NewValue(std::move(value));
+    }
+    return it->second;
+  }
+
+  int BucketValue(ValueKind kind, int bucket, int microbatch) {
+    Value value;
+    value.kind = kind;
+    value.bucket = bucket;
+    value.microbatch = microbatch;
+    value.bytes =
+        units_.buckets[bucket].elements * SizeOf(units_.buckets[bucket].dtype);
+    return NewValue(std::move(value));
+  }
+
+  void Gather(int bucket) {
+    gathered_[bucket] = BucketValue(ValueKind::kGathered, bucket, -1);
+    Op& op = NewOp(OpKind::kGather, StreamKind::kGather);
+    op.bucket = bucket;
+    op.args = {gathered_[bucket]};
+  }
+
+  void Release(int bucket) {
+    Op& op = NewOp(OpKind::kRelease, StreamKind::kGather);
+    op.bucket = bucket;
+    op.args = {gathered_[bucket]};
+    gathered_[bucket] = -1;
+  }
+
+  void Node(const NodePhase& at) {
+    const model::NodeDecl& node = model_.node(at.layer, at.node);
+    const model::PhaseDecl& decl = Decl(at);
+    const StreamKind stream = decl.resource == model::Resource::kExpertParallel
+                                  ? StreamKind::kEp
+                                  : StreamKind::kCompute;
+    Op op;
+    op.kind = OpKind::kNode;
+    op.stream = stream;
+    op.layer = at.layer;
+    op.node = at.node;
+    op.phase = at.phase;
+    op.microbatch = at.microbatch;
+    for (const model::Arg& arg : decl.args) {
+      op.args.push_back(Activation(arg.value, at.microbatch));
+    }
+    for (int param : decl.params_read) {
+      op.params.push_back({param, gathered_[units_.bucket_of_param[param]]});
+    }
+    for (int param : decl.grads_written) op.grads.push_back(Grad(param, at));
+    program_.ops.push_back(std::move(op));
+    if (node.host_wait_after && at.phase == model::Phase::kForward) {
+      HostWait(at);
+    }
+  }
+
+  GradUse Grad(int param, const NodePhase& at) {
+    const int bucket = units_.bucket_of_param[param];
+    GradUse use;
+    use.param = param;
+    const bool resident = GradientsResident(options_.strategy);
+    if (!resident) {
+      auto [it, added] = gradients_.insert({{bucket, at.microbatch}, -1});
+      if (added) {
+        it->second = BucketValue(ValueKind::kGradient, bucket, at.microbatch);
+      }
+      use.value = it->second;
+    }
+    const Key writes = {param, resident ? 0 : at.microbatch};
+    use.accumulate = grads_written_[writes]++ > 0;
+    return use;
+  }
+
+  void HostWait(const NodePhase& at) {
+    const model::PhaseDecl& decl = Decl(at);
+    Op& op = NewOp(OpKind::kHostWait, StreamKind::kEp);
+    op.layer = at.layer;
+    op.node = at.node;
+    op.phase = at.phase;
+    op.microbatch = at.microbatch;
+    for (const model::Arg& arg : decl.args) {
+      if (arg.access == model::Access::kWrite) {
+        op.args.push_back(Activation(arg.value, at.microbatch));
+      }
+    }
+  }
+
+  // Reduces the buckets whose gradients the phase at `position` completed.
+  void Reductions(int position) {
+    const int microbatch = order_[position].microbatch;
+    const bool resident = GradientsResident(options_.strategy);
+    if (resident && microbatch != options_.microbatches - 1) return;
+    for (const fsdp::Bucket& bucket : units_.buckets) {
+      const auto it = last_writer_.find({bucket.id, microbatch});
+      if (it == last_writer_.end() || it->second != position) continue;
+      Op& op = NewOp(OpKind::kReduce, StreamKind::kReduce);
+      op.bucket = bucket.id;
+      op.microbatch = microbatch;
+      op.accumulate = !resident && microbatch > 0;
+      if (!resident) op.args = {gradients_.at({bucket.id, microbatch})};
+    }
+  }
+
+  void Control() {
+    Op& op = NewOp(OpKind::kControl, StreamKind::kReduce);
+    for (int m = 0; m < options_.microbatches; ++m) {
+      op.args.push_back(activations_.at({model_.loss_value, m}));
+    }
+  }
+
+  void Optimize(int bucket) {
+    NewOp(OpKind::kOptimizer, StreamKind::kCompute).bucket = bucket;
+  }
+
+  const std::vector<NodePhase>& order_;
+  const model::ModelDecl& model_;
+  const fsdp::UnitAssignment& units_;
+  const CompileOptions& options_;
+  const std::vector<Stay> stays_;
+  std::vector<int> gathered_;  // by bucket: the gathered value, or -1
+  std::map<Key, int> activations_;
+  std::map<Key, int> gradients_;
+  std::map<Key, int> grads_written_;
+  std::map<Key, int> last_writer_;
+  Program program_;
+};
+
+}  // namespace
+
+Program CompileOrder(const std::vector<NodePhase>& order,
+                     const model::ModelDecl& model,
+                     const fsdp::UnitAssignment& units,
+                     const CompileOptions& options) {
+  Program program = Emitter(order, model, units, options).Run();
+  const std::vector<StreamClock> starts = PlaceWaits(program, model, units);
+  AssignOffsets(program, starts);
+  return program;
+}
+
+}  // namespace weft::schedule

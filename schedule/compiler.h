@@ -1,0 +1,32 @@
+// The compiler's steps between an order and a finished program. Callers use
+// Compile() of plan.h; tests also use the parts.
+#ifndef WEFT_SCHEDULE_COMPILER_H_
+#define WEFT_SCHEDULE_COMPILER_H_
+
+#include <vector>
+
+#include "schedule/order.h"
+#include "schedule/program.h"
+#include "schedule/residency.h"
+
+namespace weft::schedule {
+
+// What of a job shapes its programs.
+struct CompileOptions {
+  ProgramKind kind = ProgramKind::kTrain;
+  int microbatches = 1;
+  fsdp::Strategy strategy = fsdp::Strategy::kOptimGradsParams;
+  int64_t prefetch_bytes = 0;
+};
+
+// Turns an order into a program: ops on streams, with the gathers, releases and
+// reductions that residency asks for, waits, and memory. A training program
+// ends with the control op and the optimizer.
+Program CompileOrder(const std::vector<NodePhase>& order,
+                     const model::ModelDecl& model,
+                     const fsdp::UnitAssignment& units,
+                     const CompileOptions& options);
+
+}  // namespace weft::schedule
+
+#endif  // WEFT_SCHEDULE_COMPILER_H_

@@ -1,0 +1,71 @@
+// The order of node phases inside a step: the first decision of the compiler.
+#ifndef WEFT_SCHEDULE_ORDER_H_
+#define WEFT_SCHEDULE_ORDER_H_
+
+#include <vector>
+
+#include "model/declaration.h"
+
+namespace weft::schedule {
+
+// One phase of one node for one microbatch.
+struct NodePhase {
+  int layer = 0;
+  int node = 0;
+  model::Phase phase = model::Phase::kForward;
+  int microbatch = 0;
+};
+
+// Appends node phases, asking the declaration which exist.
+class OrderBuilder {
+ public:
+  explicit OrderBuilder(const model::ModelDecl& model) : model_(model) {}
+
+  // The phase of the layer's node of this kind; nothing when the layer has no
+  // such node or the node no such phase.
+  void Add(int layer, model::NodeKind kind, model::Phase phase, int microbatch);
+  // All forward phases of a layer.
+  void AddForward(int layer, int microbatch);
+
+  const model::ModelDecl& model() const { return model_; }
+  std::vector<NodePhase> Take() { return std::move(order_); }
+
+ private:
+  const model::ModelDecl& model_;
+  std::vector<NodePhase> order_;
+};
+
+// Forward, then backward, microbatch after microbatch.
+//
+// wgrad at once: right after the dgrad of its node. Delayed: right after the
+// launch of the next exchange, which it hides, and at the latest with the next
+// layer's first dgrad.
+std::vector<NodePhase> SequentialOrder(const model::ModelDecl& model,
+                                       int microbatches, bool delay_wgrad);
+
+// Forward of microbatch i+1 paired with backward of microbatch i: the first
+// forward alone, then M-1 pairs, then the last backward alone. In a pair, layer
+// i of the forward meets layer n-1-i of the backward, in this launch order
+// (megatron-behaviour 1.4; dense layers have only the rows they have):
+//
+//   backward             forward
+//   combine.dgrad
+//                        pre_dispatch
+//   experts.dgrad
+//                        counts, dispatch
+//   experts.wgrad        (delayed)
+//   dispatch.dgrad
+//                        experts
+//                        combine
+//   pre_dispatch.dgrad
+//   pre_dispatch.wgrad   (delayed: of the last layer, after all pairs)
+std::vector<NodePhase> Combined1F1BOrder(const model::ModelDecl& model,
+                                         int microbatches, bool delay_wgrad);
+
+// The forward of every microbatch, for validation.
+std::vector<NodePhase> ForwardOrder(const model::ModelDecl& model,
+                                    int microbatches);
+
+}  // namespace weft::schedule
+
+#endif  // WEFT_SCHEDULE_ORDER_H_

@@ -1,0 +1,88 @@
+#include "schedule/order.h"
+
+namespace weft::schedule {
+namespace {
+
+using model::NodeKind;
+using model::Phase;
+
+// Emits steps in which microbatch `f` goes forward and `b` goes backward;
+// either is -1 when absent. Layer 0 is the embedding, the last one the head.
+class CombinedStep {
+ public:
+  CombinedStep(OrderBuilder& order, bool delay, int f, int b)
+      : order_(order), delay_(delay), f_(f), b_(b) {}
+
+  void Run() {
+    const int head = order_.model().layers.size() - 1;
+    const int embedding = 0;
+    B(head, NodeKind::kLoss, Phase::kDgrad);
+    F(embedding, NodeKind::kLoad);
+    F(embedding, NodeKind::kEmbedding);
+    B(head, NodeKind::kHead, Phase::kDgrad);
+    B(head, NodeKind::kHead, Phase::kWgrad);
+    for (int i = 1; i < head; ++i) Pair(i, head - i);
+    if (Waits(1, NodeKind::kPreDispatch)) Wgrad(1, NodeKind::kPreDispatch);
+    F(head, NodeKind::kHead);
+    B(embedding, NodeKind::kEmbedding, Phase::kWgrad);
+    F(head, NodeKind::kLoss);
+  }
+
+ private:
+  void Pair(int f, int b) {
+    B(b, NodeKind::kCombine, Phase::kDgrad);
+    F(f, NodeKind::kPreDispatch);
+    for (NodeKind kind : {NodeKind::kExperts, NodeKind::kMlp}) {
+      B(b, kind, Phase::kDgrad);
+      if (!Waits(b, kind)) Wgrad(b, kind);
+    }
+    F(f, NodeKind::kCounts);
+    F(f, NodeKind::kDispatch);
+    for (NodeKind kind : {NodeKind::kExperts, NodeKind::kMlp}) {
+      if (Waits(b, kind)) Wgrad(b, kind);
+    }
+    B(b, NodeKind::kDispatch, Phase::kDgrad);
+    F(f, NodeKind::kExperts);
+    F(f, NodeKind::kMlp);
+    F(f, NodeKind::kCombine);
+    B(b, NodeKind::kPreDispatch, Phase::kDgrad);
+    const bool held_back = b == 1 && Waits(b, NodeKind::kPreDispatch);
+    if (!held_back) Wgrad(b, NodeKind::kPreDispatch);
+  }
+
+  void F(int layer, NodeKind kind) {
+    if (f_ >= 0) order_.Add(layer, kind, Phase::kForward, f_);
+  }
+  void B(int layer, NodeKind kind, Phase phase) {
+    if (b_ >= 0) order_.Add(layer, kind, phase, b_);
+  }
+  void Wgrad(int layer, NodeKind kind) { B(layer, kind, Phase::kWgrad); }
+
+  // Whether the wgrad of this node is delayed.
+  bool Waits(int layer, NodeKind kind) const {
+    if (!delay_) return false;
+    for (const model::NodeDecl& node : order_.model().layers[layer].nodes) {
+      if (node.kind == kind) return node.wgrad_can_wait;
+    }
+    return false;
+  }
+
+  OrderBuilder& order_;
+  const bool delay_;
+  const int f_;
+  const int b_;
+};
+
+}  // namespace
+
+std::vector<NodePhase> Combined1F1BOrder(const model::ModelDecl& model,
+                                         int microbatches, bool delay_wgrad) {
+  OrderBuilder order(model);
+  for (int i = 0; i <= microbatches; ++i) {
+    const int f = i < microbatches ? i : -1;
+    CombinedStep(order, delay_wgrad, f, i - 1).Run();
+  }
+  return order.Take();
+}
+
+}  // namespace weft::schedule

@@ -1,0 +1,74 @@
+#include "schedule/plan.h"
+
+#include <utility>
+
+#include "base/status_macros.h"
+#include "model/decoder.h"
+#include "schedule/compiler.h"
+#include "schedule/verifier.h"
+
+namespace weft::schedule {
+namespace {
+
+fsdp::Strategy StrategyOf(const v1::TrainingJob& job) {
+  switch (job.fsdp().strategy()) {
+    case v1::SHARDING_STRATEGY_NO_SHARD:
+      return fsdp::Strategy::kNoShard;
+    case v1::SHARDING_STRATEGY_OPTIM:
+      return fsdp::Strategy::kOptim;
+    case v1::SHARDING_STRATEGY_OPTIM_GRADS:
+      return fsdp::Strategy::kOptimGrads;
+    default:
+      return fsdp::Strategy::kOptimGradsParams;
+  }
+}
+
+std::vector<NodePhase> OrderOf(const v1::TrainingJob& job, const Plan& plan) {
+  const int microbatches = plan.shape.microbatches;
+  const bool delay = job.schedule().delay_wgrad();
+  if (job.schedule().order() == v1::SCHEDULE_ORDER_SEQUENTIAL) {
+    return SequentialOrder(plan.model, microbatches, delay);
+  }
+  return Combined1F1BOrder(plan.model, microbatches, delay);
+}
+
+}  // namespace
+
+Plan Declare(const v1::TrainingJob& job) {
+  Plan plan;
+  plan.shape = model::ShapeOf(job);
+  plan.model = model::DeclareDecoder(plan.shape);
+  plan.world = {static_cast<int>(plan.shape.world),
+                static_cast<int>(plan.shape.ep)};
+  plan.units = fsdp::AssignUnits(plan.model, plan.world);
+  return plan;
+}
+
+absl::StatusOr<Plan> Compile(const v1::TrainingJob& job) {
+  Plan plan = Declare(job);
+  CompileOptions options;
+  options.microbatches = plan.shape.microbatches;
+  options.strategy = StrategyOf(job);
+  options.prefetch_bytes = job.fsdp().prefetch_bytes() > 0
+                               ? job.fsdp().prefetch_bytes()
+                               : DefaultPrefetchBytes(plan.units);
+  plan.train =
+      CompileOrder(OrderOf(job, plan), plan.model, plan.units, options);
+  if (job.eval().batches() > 0) {
+    options.kind = ProgramKind::kEval;
+    plan.eval = CompileOrder(ForwardOrder(plan.model, options.microbatches),
+                             plan.model, plan.units, options);
+  }
+  RETURN_IF_ERROR(Verify(plan));
+  return plan;
+}
+
+absl::Status Verify(const Plan& plan) {
+  RETURN_IF_ERROR(VerifyProgram(plan.train, plan.model, plan.units));
+  if (plan.eval.has_value()) {
+    RETURN_IF_ERROR(VerifyProgram(*plan.eval, plan.model, plan.units));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft::schedule

@@ -1,0 +1,74 @@
+#include "schedule/program.h"
+
+#include "base/hash64.h"
+
+namespace weft::schedule {
+
+const char* Name(StreamKind stream) {
+  switch (stream) {
+    case StreamKind::kCompute:
+      return "compute";
+    case StreamKind::kEp:
+      return "ep";
+    case StreamKind::kGather:
+      return "gather";
+    case StreamKind::kReduce:
+      return "reduce";
+  }
+  return "?";
+}
+
+const char* Name(OpKind kind) {
+  switch (kind) {
+    case OpKind::kNode:
+      return "node";
+    case OpKind::kHostWait:
+      return "host_wait";
+    case OpKind::kGather:
+      return "gather";
+    case OpKind::kRelease:
+      return "release";
+    case OpKind::kReduce:
+      return "reduce";
+    case OpKind::kControl:
+      return "control";
+    case OpKind::kOptimizer:
+      return "optimizer";
+  }
+  return "?";
+}
+
+bool WeightsResident(fsdp::Strategy strategy, const fsdp::Bucket& bucket) {
+  return strategy != fsdp::Strategy::kOptimGradsParams ||
+         bucket.group_size == 1;
+}
+
+bool GradientsResident(fsdp::Strategy strategy) {
+  return strategy == fsdp::Strategy::kNoShard ||
+         strategy == fsdp::Strategy::kOptim;
+}
+
+uint64_t CollectiveHash(const Program& program, const model::ModelDecl& model,
+                        const fsdp::UnitAssignment& units) {
+  Hash64 hash;
+  for (const Op& op : program.ops) {
+    const bool exchange =
+        op.kind == OpKind::kNode && op.stream == StreamKind::kEp;
+    const bool collective = exchange || op.kind == OpKind::kGather ||
+                            op.kind == OpKind::kReduce ||
+                            op.kind == OpKind::kControl;
+    if (!collective) continue;
+    hash.AddInt(op.kind).AddInt(op.stream).AddInt(op.microbatch);
+    if (exchange) {
+      hash.AddInt(op.layer).AddInt(op.node).AddInt(op.phase);
+      hash.AddInt(model.node(op.layer, op.node).kind);
+    }
+    if (op.bucket >= 0) {
+      const fsdp::Bucket& bucket = units.buckets[op.bucket];
+      hash.AddInt(op.bucket).AddInt(bucket.axis).AddInt(bucket.elements);
+    }
+  }
+  return hash.Get();
+}
+
+}  // namespace weft::schedule

@@ -1,0 +1,44 @@
+// The verifier's proofs, one function each. See verifier.h for what they mean.
+#ifndef WEFT_SCHEDULE_VERIFIER_PROOFS_H_
+#define WEFT_SCHEDULE_VERIFIER_PROOFS_H_
+
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "fsdp/unit/unit.h"
+#include "model/declaration.h"
+#include "schedule/happens_before.h"
+#include "schedule/program.h"
+
+namespace weft::schedule {
+
+// What is being verified.
+struct Subject {
+  const Program& program;
+  const model::ModelDecl& model;
+  const fsdp::UnitAssignment& units;
+};
+
+template <typename... Args>
+absl::Status Broken(const char* proof, int op, const Args&... args) {
+  return absl::InternalError(
+      absl::StrCat("plan is broken: ", proof, ": op ", op, ": ", args...));
+}
+
+inline bool InRange(int index, size_t size) {
+  return index >= 0 && static_cast<size_t>(index) < size;
+}
+
+// The proofs below may index freely once this one holds.
+absl::Status ProveShape(const Subject& s);
+
+absl::Status ProveCoverage(const Subject& s);
+absl::Status ProveResidency(const Subject& s, const HappensBefore& before);
+absl::Status ProveGradients(const Subject& s, const HappensBefore& before);
+absl::Status ProveValues(const Subject& s, const HappensBefore& before);
+absl::Status ProveAgreement(const Subject& s);
+
+}  // namespace weft::schedule
+
+#endif  // WEFT_SCHEDULE_VERIFIER_PROOFS_H_

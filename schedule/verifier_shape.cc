@@ -1,0 +1,203 @@
+#include <set>
+#include <tuple>
+
+#include "base/status_macros.h"
+#include "schedule/verifier_proofs.h"
+
+namespace weft::schedule {
+namespace {
+
+absl::Status ParamShape(const Subject& s, int id) {
+  const Op& op = s.program.ops[id];
+  const model::PhaseDecl& phase =
+      *s.model.node(op.layer, op.node).Find(op.phase);
+  if (op.params.size() != phase.params_read.size() ||
+      op.grads.size() != phase.grads_written.size()) {
+    return Broken("shape", id, "reads or writes undeclared parameters");
+  }
+  auto holds = [&](int value, ValueKind kind, int param, int microbatch) {
+    if (!InRange(value, s.program.values.size())) return false;
+    const Value& v = s.program.values[value];
+    const fsdp::Bucket& bucket =
+        s.units.buckets[s.units.bucket_of_param[param]];
+    return v.kind == kind && v.bucket == bucket.id &&
+           v.microbatch == microbatch &&
+           v.bytes == bucket.elements * SizeOf(bucket.dtype);
+  };
+  for (int i = 0; i < op.params.size(); ++i) {
+    const int param = phase.params_read[i];
+    const fsdp::Bucket& bucket =
+        s.units.buckets[s.units.bucket_of_param[param]];
+    const bool resident = WeightsResident(s.program.strategy, bucket);
+    const bool right =
+        op.params[i].param == param &&
+        (resident ? op.params[i].value == -1
+                  : holds(op.params[i].value, ValueKind::kGathered, param, -1));
+    if (!right) {
+      return Broken("shape", id, "does not read ", s.model.params[param].name,
+                    " from its bucket");
+    }
+  }
+  for (int i = 0; i < op.grads.size(); ++i) {
+    const int param = phase.grads_written[i];
+    const bool right = op.grads[i].param == param &&
+                       (GradientsResident(s.program.strategy)
+                            ? op.grads[i].value == -1
+                            : holds(op.grads[i].value, ValueKind::kGradient,
+                                    param, op.microbatch));
+    if (!right) {
+      return Broken("shape", id, "does not write the gradient of ",
+                    s.model.params[param].name, " to its bucket");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NodeShape(const Subject& s, int id) {
+  const Op& op = s.program.ops[id];
+  if (!InRange(op.layer, s.model.layers.size()) ||
+      !InRange(op.node, s.model.layers[op.layer].nodes.size()) ||
+      !InRange(op.microbatch, s.program.microbatches)) {
+    return Broken("shape", id, "names no node of the model");
+  }
+  const model::PhaseDecl* phase =
+      s.model.node(op.layer, op.node).Find(op.phase);
+  if (phase == nullptr) return Broken("shape", id, "has an undeclared phase");
+  const StreamKind stream = phase->resource == model::Resource::kCompute
+                                ? StreamKind::kCompute
+                                : StreamKind::kEp;
+  if (op.stream != stream) {
+    return Broken("shape", id, "runs on stream ", Name(op.stream),
+                  ", its resource is ", Name(stream));
+  }
+  if (op.args.size() != phase->args.size()) {
+    return Broken("shape", id, "has ", op.args.size(), " args of ",
+                  phase->args.size());
+  }
+  for (int i = 0; i < op.args.size(); ++i) {
+    const Value& value = s.program.values[op.args[i]];
+    if (value.kind != ValueKind::kActivation ||
+        value.decl != phase->args[i].value ||
+        value.microbatch != op.microbatch ||
+        value.bytes != s.model.values[value.decl].max_bytes() ||
+        value.space != s.model.values[value.decl].space) {
+      return Broken("shape", id, "arg ", i, " is not ",
+                    s.model.values[phase->args[i].value].name,
+                    " of microbatch ", op.microbatch);
+    }
+  }
+  return ParamShape(s, id);
+}
+
+absl::Status BucketShape(const Subject& s, int id) {
+  const Op& op = s.program.ops[id];
+  if (!InRange(op.bucket, s.units.buckets.size())) {
+    return Broken("shape", id, "names no bucket");
+  }
+  const StreamKind stream = op.kind == OpKind::kReduce ? StreamKind::kReduce
+                            : op.kind == OpKind::kOptimizer
+                                ? StreamKind::kCompute
+                                : StreamKind::kGather;
+  if (op.stream != stream) {
+    return Broken("shape", id, Name(op.kind), " on stream ", Name(op.stream));
+  }
+  const bool resident_gradient =
+      op.kind == OpKind::kReduce && GradientsResident(s.program.strategy);
+  const int args = op.kind == OpKind::kOptimizer || resident_gradient ? 0 : 1;
+  if (op.args.size() != args) {
+    return Broken("shape", id, Name(op.kind), " has ", op.args.size(),
+                  " args of ", args);
+  }
+  if (args == 0) return absl::OkStatus();
+  const Value& value = s.program.values[op.args[0]];
+  const ValueKind kind =
+      op.kind == OpKind::kReduce ? ValueKind::kGradient : ValueKind::kGathered;
+  const fsdp::Bucket& bucket = s.units.buckets[op.bucket];
+  if (value.kind != kind || value.bucket != op.bucket ||
+      value.bytes != bucket.elements * SizeOf(bucket.dtype)) {
+    return Broken("shape", id, Name(op.kind), " of bucket ", op.bucket,
+                  " uses a value of something else");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Shape(const Subject& s, int id) {
+  const Op& op = s.program.ops[id];
+  for (int wait : op.waits) {
+    if (wait < 0 || wait >= id) {
+      return Broken("shape", id, "waits for op ", wait,
+                    ", which is not launched before it");
+    }
+    if (s.program.ops[wait].kind == OpKind::kHostWait) {
+      return Broken("shape", id, "waits for op ", wait, ", a host wait");
+    }
+  }
+  for (int value : op.args) {
+    if (!InRange(value, s.program.values.size())) {
+      return Broken("shape", id, "uses value ", value,
+                    ", which does not exist");
+    }
+  }
+  switch (op.kind) {
+    case OpKind::kNode:
+      return NodeShape(s, id);
+    case OpKind::kHostWait:
+      if (op.waits.size() != 1 || op.args.size() != 1) {
+        return Broken("shape", id, "a host wait waits for one op");
+      }
+      return absl::OkStatus();
+    case OpKind::kControl:
+      if (op.args.size() != s.program.microbatches) {
+        return Broken("shape", id, "control reads ", op.args.size(),
+                      " losses of ", s.program.microbatches, " microbatches");
+      }
+      return absl::OkStatus();
+    default:
+      return BucketShape(s, id);
+  }
+}
+
+}  // namespace
+
+absl::Status ProveShape(const Subject& s) {
+  for (int id = 0; id < s.program.ops.size(); ++id) {
+    RETURN_IF_ERROR(Shape(s, id));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ProveCoverage(const Subject& s) {
+  std::set<std::tuple<int, int, int, int>> seen;
+  int host_waits = 0;
+  for (int id = 0; id < s.program.ops.size(); ++id) {
+    const Op& op = s.program.ops[id];
+    if (op.kind == OpKind::kHostWait) ++host_waits;
+    if (op.kind != OpKind::kNode) continue;
+    const int phase = static_cast<int>(op.phase);
+    if (!seen.insert({op.microbatch, op.layer, op.node, phase}).second) {
+      return Broken("coverage", id, "runs a node phase a second time");
+    }
+  }
+  int expected = 0;
+  int expected_waits = 0;
+  for (const model::LayerDecl& layer : s.model.layers) {
+    for (const model::NodeDecl& node : layer.nodes) {
+      for (const model::PhaseDecl& phase : node.phases) {
+        const bool runs = s.program.kind == ProgramKind::kTrain ||
+                          phase.phase == model::Phase::kForward;
+        if (runs) ++expected;
+      }
+      if (node.host_wait_after) ++expected_waits;
+    }
+  }
+  if (seen.size() != expected * s.program.microbatches ||
+      host_waits != expected_waits * s.program.microbatches) {
+    return Broken("coverage", s.program.ops.size(), seen.size(),
+                  " node phases and ", host_waits, " host waits of ",
+                  expected * s.program.microbatches, " and ",
+                  expected_waits * s.program.microbatches);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft::schedule

@@ -1,0 +1,177 @@
+#include <iterator>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "base/status_macros.h"
+#include "schedule/verifier_proofs.h"
+
+namespace weft::schedule {
+namespace {
+
+// One use of a value by an op.
+struct Use {
+  int value = 0;
+  bool writes = false;
+};
+
+std::vector<Use> UsesOf(const Subject& s, const Op& op) {
+  std::vector<Use> uses;
+  if (op.kind == OpKind::kNode) {
+    const auto& args = s.model.node(op.layer, op.node).Find(op.phase)->args;
+    for (int i = 0; i < args.size(); ++i) {
+      uses.push_back({op.args[i], args[i].access != model::Access::kRead});
+    }
+    for (const ParamUse& use : op.params) {
+      if (use.value >= 0) uses.push_back({use.value, false});
+    }
+    for (const GradUse& use : op.grads) {
+      if (use.value >= 0) uses.push_back({use.value, true});
+    }
+    return uses;
+  }
+  for (int value : op.args) {
+    uses.push_back({value, op.kind == OpKind::kGather});
+  }
+  return uses;
+}
+
+// Every read follows all writes of its value; nothing but gradients, which add
+// up, is written twice.
+absl::Status WrittenBeforeRead(const Subject& s, const HappensBefore& before) {
+  std::vector<std::vector<int>> writers(s.program.values.size());
+  for (int id = 0; id < s.program.ops.size(); ++id) {
+    for (const Use& use : UsesOf(s, s.program.ops[id])) {
+      const ValueKind kind = s.program.values[use.value].kind;
+      std::vector<int>& by = writers[use.value];
+      if (!use.writes || (!by.empty() && by.back() == id)) continue;
+      if (!by.empty() && kind != ValueKind::kGradient) {
+        return Broken("values", id, "writes value ", use.value, ", as op ",
+                      by.back(), " does");
+      }
+      by.push_back(id);
+    }
+  }
+  for (int id = 0; id < s.program.ops.size(); ++id) {
+    for (const Use& use : UsesOf(s, s.program.ops[id])) {
+      if (use.writes) continue;
+      if (writers[use.value].empty()) {
+        return Broken("values", id, "reads value ", use.value,
+                      ", which nothing writes");
+      }
+      for (int writer : writers[use.value]) {
+        if (!before(writer, id)) {
+          return Broken("values", id, "reads value ", use.value, " before op ",
+                        writer, " has written it");
+        }
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// What the launching thread reads, it has waited for.
+absl::Status HostValuesAwaited(const Subject& s) {
+  std::set<int> awaited;
+  for (int id = 0; id < s.program.ops.size(); ++id) {
+    const Op& op = s.program.ops[id];
+    if (op.kind == OpKind::kHostWait) {
+      awaited.insert(op.args[0]);
+      continue;
+    }
+    for (const Use& use : UsesOf(s, op)) {
+      const bool host =
+          s.program.values[use.value].space == model::Space::kHost;
+      if (host && !use.writes && awaited.count(use.value) == 0) {
+        return Broken("values", id, "reads host value ", use.value,
+                      " that the launching thread has not waited for");
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Who occupies the memory of one arena, swept in launch order.
+class Occupancy {
+ public:
+  Occupancy(const Subject& s, const HappensBefore& before)
+      : s_(s),
+        before_(before),
+        uses_(s.program.values.size()),
+        evicted_(s.program.values.size(), -1) {}
+
+  absl::Status Use(int id, int value) {
+    if (evicted_[value] >= 0) {
+      return Broken("values", id, "uses value ", value, ", whose memory op ",
+                    evicted_[value], " has taken");
+    }
+    if (uses_[value].empty()) RETURN_IF_ERROR(Enter(id, value));
+    uses_[value].push_back(id);
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Enter(int id, int value) {
+    const Value& v = s_.program.values[value];
+    const int64_t end = v.offset + v.bytes;
+    auto it = by_begin_.lower_bound(v.offset);
+    if (it != by_begin_.begin()) {
+      const Value& left = s_.program.values[std::prev(it)->second];
+      if (left.offset + left.bytes > v.offset) --it;
+    }
+    while (it != by_begin_.end() && it->first < end) {
+      for (int use : uses_[it->second]) {
+        if (!before_(use, id)) {
+          return Broken("values", id, "takes the memory of value ", it->second,
+                        ", which op ", use, " may still use");
+        }
+      }
+      evicted_[it->second] = id;
+      it = by_begin_.erase(it);
+    }
+    if (v.bytes > 0) by_begin_[v.offset] = value;
+    return absl::OkStatus();
+  }
+
+  const Subject& s_;
+  const HappensBefore& before_;
+  std::map<int64_t, int> by_begin_;     // offset -> value
+  std::vector<std::vector<int>> uses_;  // by value
+  std::vector<int> evicted_;            // by value: the op that took over
+};
+
+absl::Status InsideArena(const Subject& s) {
+  for (int v = 0; v < s.program.values.size(); ++v) {
+    const Value& value = s.program.values[v];
+    const int64_t arena = value.space == model::Space::kHost
+                              ? s.program.host_arena_bytes
+                              : s.program.arena_bytes;
+    if (value.offset < 0 || value.bytes < 0 ||
+        value.bytes > arena - value.offset) {
+      return absl::InternalError(absl::StrCat(
+          "plan is broken: values: value ", v, " of ", value.bytes,
+          " bytes at ", value.offset, " exceeds the arena of ", arena));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ProveValues(const Subject& s, const HappensBefore& before) {
+  RETURN_IF_ERROR(InsideArena(s));
+  RETURN_IF_ERROR(WrittenBeforeRead(s, before));
+  RETURN_IF_ERROR(HostValuesAwaited(s));
+  Occupancy device(s, before);
+  Occupancy host(s, before);
+  for (int id = 0; id < s.program.ops.size(); ++id) {
+    for (const Use& use : UsesOf(s, s.program.ops[id])) {
+      const bool on_host =
+          s.program.values[use.value].space == model::Space::kHost;
+      RETURN_IF_ERROR((on_host ? host : device).Use(id, use.value));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft::schedule
