@@ -124,7 +124,9 @@ std::vector<StreamClock> PlaceWaits(Program& program,
     std::vector<int> needed = dependencies.Of(id);
     std::sort(needed.begin(), needed.end(), std::greater<>());
     op.waits.clear();
-    StreamClock start = clock;
+    // The launching thread, which does host waits, follows no stream.
+    const bool on_host = op.kind == OpKind::kHostWait;
+    StreamClock start = on_host ? StreamClock() : clock;
     for (int dependency : needed) {
       const StreamKind stream = program.ops[dependency].stream;
       if (start.Covers(stream, dependency)) continue;
@@ -134,8 +136,7 @@ std::vector<StreamClock> PlaceWaits(Program& program,
     }
     std::reverse(op.waits.begin(), op.waits.end());
     starts[id] = start;
-    // A host wait is done by the launching thread, not by the stream.
-    if (op.kind != OpKind::kHostWait) {
+    if (!on_host) {
       clock = start;
       clock.Add(op.stream, id);
     }

@@ -1,0 +1,128 @@
+#include "schedule/order.h"
+
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "schedule/plan.h"
+#include "schedule/testing/jobs.h"
+
+namespace weft::schedule {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+
+std::vector<std::string> Names(const model::ModelDecl& model,
+                               const std::vector<NodePhase>& order, int layer) {
+  std::vector<std::string> names;
+  for (const NodePhase& at : order) {
+    if (layer >= 0 && at.layer != layer) continue;
+    names.push_back(absl::StrCat(Name(at.phase), at.microbatch, " ", at.layer,
+                                 ".",
+                                 Name(model.node(at.layer, at.node).kind)));
+  }
+  return names;
+}
+
+TEST(Combined1F1BOrderTest, PairFollowsTheLaunchOrderOfTheOriginal) {
+  const Plan plan = Declare(SmallJob({/*layers=*/1, /*microbatches=*/2}));
+  const auto order = Combined1F1BOrder(plan.model, 2, /*delay_wgrad=*/true);
+  std::vector<std::string> names = Names(plan.model, order, 1);
+  // Microbatch 0 forward alone takes five phases, then comes the pair.
+  names.erase(names.begin(), names.begin() + 5);
+  names.resize(12);
+  EXPECT_THAT(names, ElementsAre("dgrad0 1.combine", "forward1 1.pre_dispatch",
+                                 "dgrad0 1.experts", "forward1 1.counts",
+                                 "forward1 1.dispatch", "wgrad0 1.experts",
+                                 "dgrad0 1.dispatch", "forward1 1.experts",
+                                 "forward1 1.combine", "dgrad0 1.pre_dispatch",
+                                 "wgrad0 1.pre_dispatch", "dgrad1 1.combine"));
+}
+
+TEST(Combined1F1BOrderTest, ForwardLayerMeetsBackwardLayerFromTheOtherEnd) {
+  const Plan plan = Declare(SmallJob({/*layers=*/3, /*microbatches=*/2}));
+  const auto order = Combined1F1BOrder(plan.model, 2, /*delay_wgrad=*/false);
+  std::vector<std::pair<int, int>> pairs;
+  for (int i = 0; i + 1 < order.size(); ++i) {
+    const NodePhase& b = order[i];
+    const NodePhase& f = order[i + 1];
+    const bool combine =
+        plan.model.node(b.layer, b.node).kind == model::NodeKind::kCombine;
+    if (combine && b.phase == model::Phase::kDgrad && f.microbatch == 1 &&
+        b.microbatch == 0) {
+      pairs.push_back({f.layer, b.layer});
+    }
+  }
+  EXPECT_THAT(pairs,
+              ElementsAre(std::pair(1, 3), std::pair(2, 2), std::pair(3, 1)));
+}
+
+TEST(Combined1F1BOrderTest, LastPreDispatchWgradIsHeldBackAfterAllPairs) {
+  const Plan plan = Declare(SmallJob({/*layers=*/2, /*microbatches=*/1}));
+  const auto names = Names(
+      plan.model, Combined1F1BOrder(plan.model, 1, /*delay_wgrad=*/true), -1);
+  EXPECT_EQ(names[names.size() - 2], "wgrad0 1.pre_dispatch");
+  EXPECT_EQ(names.back(), "wgrad0 0.embedding");
+}
+
+TEST(SequentialOrderTest, FinishesAMicrobatchBeforeTheNext) {
+  const Plan plan = Declare(SmallJob({/*layers=*/2, /*microbatches=*/3}));
+  for (bool delay : {false, true}) {
+    int microbatch = 0;
+    for (const NodePhase& at : SequentialOrder(plan.model, 3, delay)) {
+      EXPECT_GE(at.microbatch, microbatch);
+      microbatch = at.microbatch;
+    }
+  }
+}
+
+TEST(SequentialOrderTest, DelayedWgradHidesTheNextExchange) {
+  const Plan plan = Declare(SmallJob({/*layers=*/2, /*microbatches=*/1}));
+  const auto order = SequentialOrder(plan.model, 1, /*delay_wgrad=*/true);
+  std::vector<std::string> backward;
+  for (const std::string& name : Names(plan.model, order, -1)) {
+    if (name[0] != 'f') backward.push_back(name);
+  }
+  const std::vector<std::string> expected = {
+      "dgrad0 3.loss",         "dgrad0 3.head",         "wgrad0 3.head",
+      "dgrad0 2.combine",      "dgrad0 2.experts",      "dgrad0 2.dispatch",
+      "wgrad0 2.experts",      "dgrad0 2.pre_dispatch", "dgrad0 1.combine",
+      "wgrad0 2.pre_dispatch", "dgrad0 1.experts",      "dgrad0 1.dispatch",
+      "wgrad0 1.experts",      "dgrad0 1.pre_dispatch", "wgrad0 1.pre_dispatch",
+      "wgrad0 0.embedding"};
+  EXPECT_THAT(backward, ElementsAreArray(expected));
+}
+
+// Both orders must keep each microbatch's own chain: that makes them equal to
+// the bit.
+TEST(OrdersTest, RunTheSamePhasesAndKeepEachMicrobatchInOrder) {
+  v1::TrainingJob job = SmallJob({/*layers=*/4, /*microbatches=*/3});
+  job.mutable_model()->add_dense_layers(1);
+  const Plan plan = Declare(job);
+  auto dgrads = [&](const std::vector<NodePhase>& order, int microbatch) {
+    std::vector<std::tuple<int, int, int>> chain;
+    for (const NodePhase& at : order) {
+      if (at.microbatch == microbatch && at.phase != model::Phase::kWgrad) {
+        chain.push_back({static_cast<int>(at.phase), at.layer, at.node});
+      }
+    }
+    return chain;
+  };
+  const auto reference = SequentialOrder(plan.model, 3, false);
+  for (const auto& order : {SequentialOrder(plan.model, 3, true),
+                            Combined1F1BOrder(plan.model, 3, false),
+                            Combined1F1BOrder(plan.model, 3, true)}) {
+    EXPECT_EQ(order.size(), reference.size());
+    for (int m = 0; m < 3; ++m) {
+      EXPECT_EQ(dgrads(order, m), dgrads(reference, m));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::schedule

@@ -1,0 +1,172 @@
+#include "schedule/plan.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "schedule/arena.h"
+#include "schedule/testing/jobs.h"
+
+namespace weft::schedule {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Calls `fn(job)` for orders x wgrad x strategies x microbatches x worlds x EP.
+template <typename Fn>
+void ForEachJob(Fn fn) {
+  for (auto order :
+       {v1::SCHEDULE_ORDER_SEQUENTIAL, v1::SCHEDULE_ORDER_COMBINED_1F1B}) {
+    for (bool delay : {false, true}) {
+      for (int strategy = v1::SHARDING_STRATEGY_NO_SHARD;
+           strategy <= v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS; ++strategy) {
+        for (int microbatches : {1, 2, 3, 5}) {
+          for (int world : {1, 2, 4}) {
+            for (int ep = 1; ep <= world; ep *= 2) {
+              v1::TrainingJob job = SmallJob({3, microbatches, world, ep});
+              job.mutable_schedule()->set_order(order);
+              job.mutable_schedule()->set_delay_wgrad(delay);
+              job.mutable_fsdp()->set_strategy(
+                  static_cast<v1::ShardingStrategy>(strategy));
+              job.mutable_model()->set_tie_embeddings(microbatches == 3);
+              if (microbatches == 5) job.mutable_model()->add_dense_layers(1);
+              if (microbatches == 2) job.mutable_fsdp()->clear_prefetch_bytes();
+              job.mutable_eval()->set_batches(1);
+              fn(job);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CompileTest, EveryLegalCombinationVerifies) {
+  int plans = 0;
+  ForEachJob([&](const v1::TrainingJob& job) {
+    ++plans;
+    EXPECT_OK(Compile(job)) << job.ShortDebugString();
+  });
+  EXPECT_EQ(plans, 2 * 2 * 4 * 4 * 6);
+}
+
+TEST(CompileTest, OnTheWireAndBackIsTheSamePlan) {
+  ForEachJob([&](const v1::TrainingJob& job) {
+    ASSERT_OK_AND_ASSIGN(Plan plan, Compile(job));
+    ASSERT_OK_AND_ASSIGN(Program copy,
+                         FromProto(ToProto(plan.train), Declare(job)));
+    EXPECT_EQ(ToText(plan, copy), ToText(plan, plan.train));
+    EXPECT_EQ(ToProto(copy).SerializeAsString(),
+              ToProto(plan.train).SerializeAsString());
+  });
+}
+
+TEST(CompileTest, ReuseOfMemoryKeepsTheArenaNearTheLiveSet) {
+  v1::TrainingJob job = SmallJob({6, 8, 4, 2});
+  ASSERT_OK_AND_ASSIGN(Plan plan, Compile(job));
+  const std::vector<int64_t> live = LiveBytes(plan.train);
+  const int64_t peak = *std::max_element(live.begin(), live.end());
+  int64_t sum = 0;
+  for (const Value& value : plan.train.values) sum += value.bytes;
+  EXPECT_GE(plan.train.arena_bytes, peak);
+  EXPECT_LT(plan.train.arena_bytes, 2 * peak);
+  EXPECT_LT(plan.train.arena_bytes, sum / 3);
+}
+
+TEST(CompileTest, OneHostWaitAForwardOfAnMoeLayerAndNoneInBackward) {
+  ASSERT_OK_AND_ASSIGN(Plan plan, Compile(SmallJob({3, 4, 2, 2})));
+  int waits = 0;
+  for (const Op& op : plan.train.ops) {
+    if (op.kind != OpKind::kHostWait) continue;
+    ++waits;
+    EXPECT_EQ(op.phase, model::Phase::kForward);
+  }
+  EXPECT_EQ(waits, 3 * 4);
+}
+
+TEST(FromProtoTest, RefusesAProgramThatReadsOutOfRange) {
+  const v1::TrainingJob job = SmallJob({1, 1, 2, 2});
+  ASSERT_OK_AND_ASSIGN(Plan plan, Compile(job));
+  plan::v1::Program proto = ToProto(plan.train);
+  proto.mutable_ops(1)->set_args(0, 100000);
+  EXPECT_THAT(FromProto(proto, plan).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("op 1: uses value 100000")));
+  proto = ToProto(plan.train);
+  proto.mutable_ops(0)->set_kind(77);
+  EXPECT_THAT(
+      FromProto(proto, plan).status(),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("op.kind=77")));
+  proto = ToProto(plan.train);
+  proto.set_microbatches(9);
+  EXPECT_THAT(FromProto(proto, plan).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("microbatches=9")));
+  proto = ToProto(plan.train);
+  proto.mutable_values(0)->set_offset(int64_t{1} << 60);
+  EXPECT_THAT(FromProto(proto, plan).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("exceeds the arena")));
+}
+
+struct Golden {
+  const char* file;
+  v1::ScheduleOrder order;
+  bool delay;
+  v1::ShardingStrategy strategy;
+  JobSize size;
+};
+
+class GoldenPlanTest : public testing::TestWithParam<Golden> {};
+
+// The plans are kept as text. After a deliberate change, run the test with
+// WEFT_UPDATE_GOLDEN=<folder> and review the difference.
+TEST_P(GoldenPlanTest, TextIsUnchanged) {
+  v1::TrainingJob job = SmallJob(GetParam().size);
+  job.mutable_schedule()->set_order(GetParam().order);
+  job.mutable_schedule()->set_delay_wgrad(GetParam().delay);
+  job.mutable_fsdp()->set_strategy(GetParam().strategy);
+  ASSERT_OK_AND_ASSIGN(Plan plan, Compile(job));
+  const std::string text = ToText(plan, plan.train);
+  if (const char* folder = std::getenv("WEFT_UPDATE_GOLDEN")) {
+    std::ofstream(std::string(folder) + "/" + GetParam().file) << text;
+  }
+  std::ifstream file(std::string("schedule/testdata/") + GetParam().file);
+  std::stringstream expected;
+  expected << file.rdbuf();
+  EXPECT_EQ(text, expected.str());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Plans, GoldenPlanTest,
+    testing::Values(Golden{"sequential_mb1_no_shard.txt",
+                           v1::SCHEDULE_ORDER_SEQUENTIAL,
+                           false,
+                           v1::SHARDING_STRATEGY_NO_SHARD,
+                           {1, 1, 2, 2}},
+                    Golden{"combined_mb2_delay_zero3.txt",
+                           v1::SCHEDULE_ORDER_COMBINED_1F1B,
+                           true,
+                           v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS,
+                           {2, 2, 4, 2}}));
+
+TEST(DrawTimelineTest, RowsFitAndShowBothMicrobatches) {
+  v1::TrainingJob job = SmallJob({2, 2, 2, 2});
+  ASSERT_OK_AND_ASSIGN(Plan plan, Compile(job));
+  const std::string text = DrawTimeline(plan, plan.train, 200);
+  EXPECT_THAT(text, HasSubstr("compute |"));
+  EXPECT_THAT(text, HasSubstr("[F1"));
+  EXPECT_THAT(text, HasSubstr("[B0"));
+  size_t begin = 0;
+  for (size_t end; (end = text.find('\n', begin)) != std::string::npos;
+       begin = end + 1) {
+    EXPECT_LE(end - begin, 210);
+  }
+}
+
+}  // namespace
+}  // namespace weft::schedule

@@ -1,0 +1,118 @@
+#include "schedule/residency.h"
+
+#include <map>
+
+#include "gtest/gtest.h"
+#include "schedule/plan.h"
+#include "schedule/testing/jobs.h"
+
+namespace weft::schedule {
+namespace {
+
+constexpr fsdp::Strategy kZero3 = fsdp::Strategy::kOptimGradsParams;
+
+struct Case {
+  Plan plan;
+  std::vector<NodePhase> order;
+};
+
+Case MakeCase(int layers, int world, int ep) {
+  Case c{Declare(SmallJob({layers, /*microbatches=*/2, world, ep})), {}};
+  c.order = Combined1F1BOrder(c.plan.model, 2, /*delay_wgrad=*/true);
+  return c;
+}
+
+int64_t Bytes(const Plan& plan, int bucket) {
+  return plan.units.buckets[bucket].elements * 4;
+}
+
+// Gathered bytes that no phase at that position reads, largest over positions.
+int64_t LargestIdle(const Case& c, const std::vector<Stay>& stays) {
+  int64_t largest = 0;
+  for (int position = 0; position < c.order.size(); ++position) {
+    int64_t idle = 0;
+    for (const Stay& stay : stays) {
+      if (c.plan.units.units[c.plan.units.buckets[stay.bucket].unit].root) {
+        continue;
+      }
+      if (position < stay.gather || position > stay.release) continue;
+      bool read = false;
+      const NodePhase& at = c.order[position];
+      for (int param :
+           c.plan.model.node(at.layer, at.node).Find(at.phase)->params_read) {
+        read |= c.plan.units.bucket_of_param[param] == stay.bucket;
+      }
+      if (!read) idle += Bytes(c.plan, stay.bucket);
+    }
+    largest = std::max(largest, idle);
+  }
+  return largest;
+}
+
+TEST(PlanStaysTest, ResidentBucketsHaveNoStays) {
+  const Case c = MakeCase(2, /*world=*/1, /*ep=*/1);
+  EXPECT_TRUE(
+      PlanStays(c.order, c.plan.model, c.plan.units, kZero3, 1).empty());
+  const Case d = MakeCase(2, /*world=*/2, /*ep=*/1);
+  EXPECT_TRUE(PlanStays(d.order, d.plan.model, d.plan.units,
+                        fsdp::Strategy::kNoShard, 1)
+                  .empty());
+}
+
+TEST(PlanStaysTest, ExpertBucketOfAGroupOfOneStays) {
+  const Case c = MakeCase(2, /*world=*/2, /*ep=*/2);
+  for (const Stay& stay :
+       PlanStays(c.order, c.plan.model, c.plan.units, kZero3, 1)) {
+    EXPECT_EQ(c.plan.units.buckets[stay.bucket].axis, fsdp::Axis::kDp);
+  }
+}
+
+TEST(PlanStaysTest, RootStaysForTheStep) {
+  const Case c = MakeCase(2, /*world=*/4, /*ep=*/2);
+  int root = 0;
+  for (const Stay& stay :
+       PlanStays(c.order, c.plan.model, c.plan.units, kZero3, 1)) {
+    if (!c.plan.units.units[c.plan.units.buckets[stay.bucket].unit].root) {
+      continue;
+    }
+    ++root;
+    EXPECT_LE(stay.gather, 1);
+  }
+  EXPECT_EQ(root, 1);
+}
+
+TEST(PlanStaysTest, PrefetchNeverExceedsTheBudget) {
+  const Case c = MakeCase(6, /*world=*/4, /*ep=*/2);
+  const int64_t unit = DefaultPrefetchBytes(c.plan.units) / 2;
+  size_t stays_with_small_budget = 0;
+  for (int64_t budget : {int64_t{1}, unit / 2, unit, 2 * unit, 100 * unit}) {
+    const auto stays =
+        PlanStays(c.order, c.plan.model, c.plan.units, kZero3, budget);
+    EXPECT_LE(LargestIdle(c, stays), budget);
+    if (budget == 1) stays_with_small_budget = stays.size();
+    if (budget == 100 * unit) {
+      EXPECT_LT(stays.size(), stays_with_small_budget);
+    }
+  }
+}
+
+TEST(PlanStaysTest, ABudgetOfAUnitGathersAheadOfTheFirstReader) {
+  const Case c = MakeCase(4, /*world=*/4, /*ep=*/2);
+  const auto stays = PlanStays(c.order, c.plan.model, c.plan.units, kZero3,
+                               DefaultPrefetchBytes(c.plan.units));
+  int ahead = 0;
+  for (const Stay& stay : stays) ahead += stay.gather < stay.first_reader;
+  EXPECT_GT(ahead, static_cast<int>(stays.size()) / 2);
+}
+
+TEST(PlanStaysTest, GathersAreLaunchedInTheOrderOfTheirReaders) {
+  const Case c = MakeCase(5, /*world=*/4, /*ep=*/2);
+  const auto stays = PlanStays(c.order, c.plan.model, c.plan.units, kZero3,
+                               DefaultPrefetchBytes(c.plan.units));
+  for (int i = 1; i < stays.size(); ++i) {
+    EXPECT_LE(stays[i - 1].gather, stays[i].gather);
+  }
+}
+
+}  // namespace
+}  // namespace weft::schedule
