@@ -1,0 +1,64 @@
+// The sharded optimizer: AdamW on what a rank holds of a bucket.
+#ifndef WEFT_FSDP_RUNTIME_OPTIMIZER_H_
+#define WEFT_FSDP_RUNTIME_OPTIMIZER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "fsdp/runtime/resident_buckets.h"
+#include "fsdp/runtime/segments.h"
+#include "fsdp/unit/unit.h"
+#include "kernels/device/device.h"
+#include "weft/v1/job.pb.h"
+
+namespace weft::fsdp {
+
+// The constants of a job, defaults filled in.
+struct AdamWConfig {
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0;  // of parameters that decay
+  double clip_norm = 0;     // 0: none
+};
+AdamWConfig AdamWConfigOf(const v1::OptimizerConfig& config);
+
+// What changes with every step; written by the host before the launches.
+struct OptimizerScalars {
+  double learning_rate = 0;
+  double grad_scale = 1;
+  double bias1 = 1;
+  double bias2 = 1;
+};
+// `step` is from 1, `norm` the global gradient norm.
+OptimizerScalars ScalarsOf(const AdamWConfig& config, double learning_rate,
+                           int64_t step, double norm);
+
+// A run of one parameter and its state.
+struct OptimizerSegment {
+  int64_t elements = 0;
+  double weight_decay = 0;
+  const float* gradient = nullptr;
+  float* weights = nullptr;
+  float* first_moment = nullptr;
+  float* second_moment = nullptr;
+};
+
+// The segments of what this rank updates of a bucket: all of it when the
+// optimizer state is whole on every rank, else its slice. Padding is no part.
+std::vector<OptimizerSegment> OptimizerSegmentsOf(
+    absl::Span<const Parameter> parameters, const Bucket& bucket,
+    const ResidentBuckets& buckets, const AdamWConfig& config);
+
+struct OptimizerWork {
+  absl::Span<const OptimizerSegment> segments;
+  const AdamWConfig* config = nullptr;
+  const OptimizerScalars* scalars = nullptr;
+};
+// Called from work on `stream`.
+void UpdateWeights(const OptimizerWork& work, device::Stream& stream);
+
+}  // namespace weft::fsdp
+
+#endif  // WEFT_FSDP_RUNTIME_OPTIMIZER_H_

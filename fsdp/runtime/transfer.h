@@ -1,0 +1,54 @@
+// Gather and reduce: how a bucket moves between shards and full-size memory.
+//
+// Each function is the work of one op; its struct is filled when a program is
+// lowered and must outlive the launches. Called from work on `stream`.
+#ifndef WEFT_FSDP_RUNTIME_TRANSFER_H_
+#define WEFT_FSDP_RUNTIME_TRANSFER_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "fsdp/runtime/segments.h"
+#include "kernels/comm/communicator.h"
+#include "kernels/device/device.h"
+
+namespace weft::fsdp {
+
+// whole = the slices of all ranks of the group.
+struct GatherWork {
+  comm::Communicator* comm = nullptr;
+  const float* slice = nullptr;
+  float* whole = nullptr;
+  int64_t slice_elements = 0;
+  comm::CollectiveTag tag;
+};
+absl::Status Gather(const GatherWork& work, device::Stream& stream);
+
+// One full-size gradient of this rank and how it becomes the mean over ranks.
+//
+// Padding is zeroed, then every element is multiplied by `factor` (1/world, for
+// dense and expert buckets alike) once, then ranks are summed in order. A group
+// of one rank takes the same path.
+struct ReduceWork {
+  comm::Communicator* comm = nullptr;
+  float* gradient = nullptr;  // [elements], overwritten
+  int64_t elements = 0;
+  absl::Span<const Range> padding;
+  float factor = 1;
+  // ReduceToShard only.
+  float* shard = nullptr;    // [elements / comm->size()]
+  float* staging = nullptr;  // as many; only used to accumulate
+  bool accumulate = false;
+  comm::CollectiveTag tag;
+};
+
+// shard = sum, or shard = shard + sum.
+absl::Status ReduceToShard(const ReduceWork& work, device::Stream& stream);
+
+// gradient = sum, on every rank.
+absl::Status ReduceInPlace(const ReduceWork& work, device::Stream& stream);
+
+}  // namespace weft::fsdp
+
+#endif  // WEFT_FSDP_RUNTIME_TRANSFER_H_
