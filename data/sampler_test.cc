@@ -1,0 +1,154 @@
+#include "data/sampler.h"
+
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/status_matchers.h"
+#include "data/format/indexed_dataset_writer.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace weft::data {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int64_t kVocabulary = 30000;
+
+class SamplerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "/sampler.XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    prefix_ = pattern + "/text";
+  }
+
+  // Token t of the dataset is t, in sequences that fit no sample.
+  void WriteCounting(int32_t tokens) {
+    ASSERT_OK_AND_ASSIGN(auto writer,
+                         IndexedDatasetWriter::Create(prefix_, kVocabulary));
+    for (int32_t begin = 0; begin < tokens; begin += 7) {
+      std::vector<int32_t> sequence(std::min(7, tokens - begin));
+      std::iota(sequence.begin(), sequence.end(), begin);
+      ASSERT_OK(writer->AddSequence(sequence));
+      writer->EndDocument();
+    }
+    ASSERT_OK(writer->Finish());
+  }
+
+  std::unique_ptr<Sampler> Create(int64_t length, double fraction,
+                                  uint64_t seed) {
+    auto sampler =
+        Sampler::Create(prefix_, length, fraction, seed, kVocabulary);
+    EXPECT_OK(sampler);
+    return *std::move(sampler);
+  }
+
+  std::string prefix_;
+};
+
+std::vector<int32_t> Read(Sampler& sampler, Split split, int64_t index,
+                          int64_t length) {
+  std::vector<int32_t> tokens(length + 1);
+  EXPECT_OK(sampler.Read(split, index, absl::MakeSpan(tokens)));
+  return tokens;
+}
+
+TEST_F(SamplerTest, ValidationIsTheEndOfTheTextInItsOrder) {
+  WriteCounting(104);  // 10 samples of 10, and 3 tokens nobody predicts
+  auto sampler = Create(10, 0.2, 1);
+  EXPECT_EQ(sampler->size(Split::kTrain), 8);
+  EXPECT_EQ(sampler->size(Split::kValidation), 2);
+  EXPECT_THAT(Read(*sampler, Split::kValidation, 0, 10),
+              ElementsAre(80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90));
+  EXPECT_THAT(Read(*sampler, Split::kValidation, 1, 10),
+              ElementsAre(90, 91, 92, 93, 94, 95, 96, 97, 98, 99, 100));
+}
+
+TEST_F(SamplerTest, EveryEpochPredictsEveryTrainTokenOnceAndNoHeldOutOne) {
+  constexpr int64_t kLength = 9;
+  WriteCounting(1000);  // 111 samples
+  auto sampler = Create(kLength, 0.1, 42);
+  ASSERT_EQ(sampler->size(Split::kTrain), 100);
+  std::multiset<int32_t> held_out;
+  for (int64_t i = 0; i < sampler->size(Split::kValidation); ++i) {
+    const auto tokens = Read(*sampler, Split::kValidation, i, kLength);
+    held_out.insert(tokens.begin() + 1, tokens.end());
+  }
+  std::vector<std::vector<int32_t>> firsts(3);
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    std::multiset<int32_t> predicted;
+    for (int64_t i = 0; i < 100; ++i) {
+      const auto tokens =
+          Read(*sampler, Split::kTrain, epoch * 100 + i, kLength);
+      predicted.insert(tokens.begin() + 1, tokens.end());
+      firsts[epoch].push_back(tokens[0]);
+    }
+    EXPECT_EQ(predicted.size(), 900);
+    for (int32_t token = 1; token <= 900; ++token) {
+      ASSERT_EQ(predicted.count(token), 1) << token;
+      ASSERT_EQ(held_out.count(token), 0) << token;
+    }
+  }
+  EXPECT_NE(firsts[0], firsts[1]);
+  EXPECT_NE(firsts[1], firsts[2]);
+}
+
+TEST_F(SamplerTest, TheOrderDependsOnSeedAndIndexAlone) {
+  WriteCounting(2001);
+  auto forward = Create(10, 0.1, 5);
+  auto backward = Create(10, 0.1, 5);
+  auto other = Create(10, 0.1, 6);
+  std::vector<std::vector<int32_t>> expected;
+  for (int64_t i = 0; i < 500; ++i) {
+    expected.push_back(Read(*forward, Split::kTrain, i, 10));
+  }
+  int same_as_other = 0;
+  for (int64_t i = 499; i >= 0; --i) {
+    EXPECT_EQ(Read(*backward, Split::kTrain, i, 10), expected[i]) << i;
+    same_as_other += Read(*other, Split::kTrain, i, 10) == expected[i];
+  }
+  EXPECT_LT(same_as_other, 25);  // 3 expected
+}
+
+TEST_F(SamplerTest, WhatIsNotThereIsRefused) {
+  WriteCounting(101);
+  auto sampler = Create(10, 0.2, 1);
+  std::vector<int32_t> tokens(11);
+  EXPECT_THAT(sampler->Read(Split::kValidation, 2, absl::MakeSpan(tokens)),
+              StatusIs(absl::StatusCode::kOutOfRange,
+                       HasSubstr("validation sample 2 of 2")));
+  EXPECT_THAT(sampler->Read(Split::kTrain, -1, absl::MakeSpan(tokens)),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  tokens.resize(10);
+  EXPECT_THAT(sampler->Read(Split::kTrain, 0, absl::MakeSpan(tokens)),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("into 10 tokens")));
+  EXPECT_THAT(Sampler::Create(prefix_, 101, 0, 1, kVocabulary),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("has 101 tokens, which make 0 samples")));
+  EXPECT_THAT(Sampler::Create(prefix_ + "x", 10, 0, 1, kVocabulary),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("textx.idx")));
+  EXPECT_THAT(Sampler::Create(prefix_, 10, 0, 1, 0),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(SamplerTest, ATokenOutsideTheVocabularyIsNamedWithItsSample) {
+  WriteCounting(101);
+  ASSERT_OK_AND_ASSIGN(auto sampler, Sampler::Create(prefix_, 10, 0.1, 1, 95));
+  std::vector<int32_t> tokens(11);
+  EXPECT_OK(sampler->Read(Split::kTrain, 0, absl::MakeSpan(tokens)));
+  EXPECT_THAT(sampler->Read(Split::kValidation, 0, absl::MakeSpan(tokens)),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("text.bin: token 95, in sample 9, is 95; the "
+                                 "vocabulary is [0, 95)")));
+}
+
+}  // namespace
+}  // namespace weft::data
