@@ -9,7 +9,8 @@ WEFT_PACKAGES=(
   # Libraries.
   libabsl-dev libbenchmark-dev libcivetweb-dev libcli11-dev libdnnl-dev
   libgmock-dev libgoogle-glog-dev libgrpc++-dev libgtest-dev libprotobuf-dev
-  libsqlite3-dev libucx-dev libyaml-cpp-dev prometheus-cpp-dev
+  libsqlite3-dev libucx-dev libyaml-cpp-dev nlohmann-json3-dev
+  prometheus-cpp-dev
   # A text to train on.
   bible-kjv
 )
