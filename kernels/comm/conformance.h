@@ -1,0 +1,98 @@
+// What every communicator must do, as a suite of tests. All ranks of a world
+// live in the test's process, each on streams of its own.
+//
+//   INSTANTIATE_TEST_SUITE_P(
+//       Loopback, CommunicatorConformance,
+//       testing::ValuesIn(WorldsUnderTest("loopback", &CreateLoopback)),
+//       WorldUnderTestName);
+#ifndef WEFT_KERNELS_COMM_CONFORMANCE_H_
+#define WEFT_KERNELS_COMM_CONFORMANCE_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "gtest/gtest.h"
+#include "kernels/comm/cancellation.h"
+#include "kernels/comm/communicator.h"
+#include "kernels/device/device.h"
+
+namespace weft::comm {
+
+struct TestWorldOptions {
+  int ranks = 1;
+  absl::Duration deadline = absl::Seconds(60);
+  Cancellation* cancellation = nullptr;  // may be null
+};
+
+// Streams of a rank on which communicators live.
+inline constexpr int kTestStreams = 2;
+
+// Makes communicators for all ranks of a world. Called by the test's thread.
+class TestWorld {
+ public:
+  virtual ~TestWorld() = default;
+  // One that work of `rank`'s stream number `stream` will own.
+  virtual absl::StatusOr<std::unique_ptr<Communicator>> CreateCommunicator(
+      absl::string_view name, absl::Span<const int> ranks, int rank,
+      int stream) = 0;
+};
+
+struct WorldUnderTest {
+  std::string name;
+  int ranks = 1;
+  std::function<absl::StatusOr<std::unique_ptr<TestWorld>>(TestWorldOptions)>
+      create;
+};
+
+// Worlds of 1, 2, 3 and 4 ranks.
+std::vector<WorldUnderTest> WorldsUnderTest(
+    const std::string& backend,
+    std::function<absl::StatusOr<std::unique_ptr<TestWorld>>(TestWorldOptions)>
+        create);
+
+inline std::string WorldUnderTestName(
+    const testing::TestParamInfo<WorldUnderTest>& info) {
+  return info.param.name;
+}
+
+class CommunicatorConformance : public testing::TestWithParam<WorldUnderTest> {
+ protected:
+  // What a rank does, as work of one of its streams.
+  using RankBody = std::function<absl::Status(
+      int rank, Communicator& communicator, device::Stream& stream)>;
+
+  int ranks() const { return GetParam().ranks; }
+  // 0, 1, ..., ranks() - 1.
+  std::vector<int> all_ranks() const;
+
+  // Makes the world and the communicators of group "world".
+  void CreateWorld(absl::Duration deadline = absl::Seconds(60),
+                   Cancellation* cancellation = nullptr);
+
+  // Makes one communicator per member of `group`, null for other ranks.
+  std::vector<std::unique_ptr<Communicator>> CreateGroup(
+      absl::string_view name, absl::Span<const int> group, int stream);
+
+  // Runs `body` for the ranks that have a communicator, all at the same time on
+  // streams of one device, and returns what each returned (OK for the others).
+  std::vector<absl::Status> RunOn(
+      const std::vector<std::unique_ptr<Communicator>>& communicators,
+      const RankBody& body);
+
+  // Runs `body` on all ranks of group "world", and expects OK from each.
+  void RunAll(const RankBody& body);
+
+  std::unique_ptr<TestWorld> world_;
+  std::vector<std::unique_ptr<Communicator>> communicators_;  // of "world"
+};
+
+}  // namespace weft::comm
+
+#endif  // WEFT_KERNELS_COMM_CONFORMANCE_H_

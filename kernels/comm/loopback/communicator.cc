@@ -1,0 +1,305 @@
+#include "kernels/comm/loopback/communicator.h"
+
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace weft::comm::loopback {
+namespace {
+
+const std::byte* At(const void* base, int64_t offset) {
+  return static_cast<const std::byte*>(base) + offset;
+}
+std::byte* At(void* base, int64_t offset) {
+  return static_cast<std::byte*>(base) + offset;
+}
+
+void CopyBytes(void* to, const void* from, int64_t bytes) {
+  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+}
+
+int64_t BytesToOthers(absl::Span<const Segment> sends, int self) {
+  int64_t bytes = 0;
+  for (const Segment& segment : sends) {
+    if (segment.peer != self) bytes += segment.bytes;
+  }
+  return bytes;
+}
+
+// The next segment of `segments` from `*at` on that names `peer`; null when
+// there is none. Moves `*at` past it.
+const Segment* NextOf(absl::Span<const Segment> segments, int peer,
+                      size_t* at) {
+  while (*at < segments.size()) {
+    const Segment& segment = segments[(*at)++];
+    if (segment.peer == peer) return &segment;
+  }
+  return nullptr;
+}
+
+absl::Status CheckSegments(absl::Span<const Segment> segments, int size) {
+  for (const Segment& segment : segments) {
+    if (segment.peer < 0 || segment.peer >= size || segment.bytes < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a segment of ", segment.bytes, " bytes names peer ",
+                       segment.peer, " of a group of ", size, " ranks"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool Matches(const Call& a, const Call& b) {
+  return a.id.kind == b.id.kind && a.count == b.count && a.dtype == b.dtype &&
+         a.root == b.root && a.id.tag.layer == b.id.tag.layer &&
+         a.id.tag.microbatch == b.id.tag.microbatch &&
+         std::strcmp(a.id.tag.op, b.id.tag.op) == 0;
+}
+
+std::string DescribeArguments(const Call& call) {
+  switch (call.id.kind) {
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kAllReduce:
+      return absl::StrCat(call.count, " elements of ", weft::Name(call.dtype));
+    case CollectiveKind::kBroadcast:
+      return absl::StrCat(call.count, " bytes from root ", call.root);
+    case CollectiveKind::kAllGather:
+      return absl::StrCat(call.count, " bytes");
+    case CollectiveKind::kAllToAllV:
+    case CollectiveKind::kBarrier:
+      break;
+  }
+  return "no size";
+}
+
+}  // namespace
+
+LoopbackCommunicator::LoopbackCommunicator(std::shared_ptr<Group> group,
+                                           MemberOptions options)
+    : group_(std::move(group)),
+      options_(std::move(options)),
+      sources_(group_->size()) {
+  if (options_.cancellation != nullptr) {
+    options_.cancellation->AddListener(this);
+  }
+}
+
+LoopbackCommunicator::~LoopbackCommunicator() {
+  if (options_.cancellation != nullptr) {
+    options_.cancellation->RemoveListener(this);
+  }
+}
+
+absl::Status LoopbackCommunicator::Reserve(int64_t) {
+  return absl::OkStatus();  // nothing is staged
+}
+
+Call LoopbackCommunicator::MakeCall(CollectiveKind kind,
+                                    const CollectiveTag& tag) const {
+  Call call;
+  call.id = {kind, sequence_, tag};
+  return call;
+}
+
+absl::Status LoopbackCommunicator::Refuse(const absl::Status& error) {
+  const absl::Status named =
+      Annotate(error, absl::StrCat("group ", group_->name()));
+  group_->Break(options_.member, named);
+  return named;
+}
+
+absl::Status LoopbackCommunicator::Exchange(const Call& call, Copy copy,
+                                            int64_t wire_bytes) {
+  const int rank = group_->ranks()[options_.member];
+  if (options_.interceptor) {
+    absl::Status held = options_.interceptor(name(), call.id.tag, rank);
+    if (!held.ok()) {
+      return Refuse(Annotate(held, Describe(name(), call.id, rank)));
+    }
+  }
+  RETURN_IF_ERROR(group_->Arrive(options_.member, call, options_.deadline,
+                                 options_.cancellation));
+  absl::Status status = CheckSameCall(call);
+  if (status.ok()) status = (this->*copy)(call);
+  ++sequence_;
+  RETURN_IF_ERROR(group_->Depart(options_.member, status));
+  wire_bytes_.fetch_add(wire_bytes, std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
+// All members look at all calls, so all find the same mismatch or none.
+absl::Status LoopbackCommunicator::CheckSameCall(const Call& call) const {
+  const Call& first = group_->call(0);
+  for (int i = 1; i < size(); ++i) {
+    const Call& other = group_->call(i);
+    if (Matches(first, other)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "ranks disagree: ", Describe(name(), first.id, group_->ranks()[0]),
+        " with ", DescribeArguments(first), ", but ",
+        Describe(name(), other.id, group_->ranks()[i]), " with ",
+        DescribeArguments(other)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LoopbackCommunicator::AllGather(const void* send, void* recv,
+                                             int64_t bytes, device::Stream&,
+                                             const CollectiveTag& tag) {
+  Call call = MakeCall(CollectiveKind::kAllGather, tag);
+  call.send = send;
+  call.recv = recv;
+  call.count = bytes;
+  return Exchange(call, &LoopbackCommunicator::CopyAllGather,
+                  bytes * (size() - 1));
+}
+
+absl::Status LoopbackCommunicator::CopyAllGather(const Call& call) {
+  for (int i = 0; i < size(); ++i) {
+    CopyBytes(At(call.recv, i * call.count), group_->call(i).send, call.count);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LoopbackCommunicator::ReduceScatter(const void* send, void* recv,
+                                                 int64_t elements, DType dtype,
+                                                 device::Stream&,
+                                                 const CollectiveTag& tag) {
+  const absl::Status valid = CheckSummable(dtype, elements);
+  if (!valid.ok()) return Refuse(valid);
+  Call call = MakeCall(CollectiveKind::kReduceScatter, tag);
+  call.send = send;
+  call.recv = recv;
+  call.count = elements;
+  call.dtype = dtype;
+  return Exchange(call, &LoopbackCommunicator::CopyReduceScatter,
+                  elements * SizeOf(dtype) * (size() - 1));
+}
+
+void LoopbackCommunicator::SumOwnSlice(const Call& call, void* out) {
+  const int64_t elements = call.id.kind == CollectiveKind::kAllReduce
+                               ? call.count / size()
+                               : call.count;
+  const int64_t offset = options_.member * elements * SizeOf(call.dtype);
+  for (int i = 0; i < size(); ++i) {
+    sources_[i] = At(group_->call(i).send, offset);
+  }
+  SumInOrder(sources_, out, elements, call.dtype);
+}
+
+absl::Status LoopbackCommunicator::CopyReduceScatter(const Call& call) {
+  SumOwnSlice(call, call.recv);
+  return absl::OkStatus();
+}
+
+absl::Status LoopbackCommunicator::AllReduce(void* data, int64_t elements,
+                                             DType dtype, device::Stream&,
+                                             const CollectiveTag& tag) {
+  absl::Status valid = CheckSummable(dtype, elements);
+  if (valid.ok() && elements % size() != 0) {
+    valid = absl::InvalidArgumentError(
+        absl::StrCat("all_reduce of ", elements,
+                     " elements is not divisible by ", size(), " ranks"));
+  }
+  if (!valid.ok()) return Refuse(valid);
+  Call call = MakeCall(CollectiveKind::kAllReduce, tag);
+  call.send = data;
+  call.recv = data;
+  call.count = elements;
+  call.dtype = dtype;
+  return Exchange(call, &LoopbackCommunicator::CopyAllReduce,
+                  2 * elements / size() * SizeOf(dtype) * (size() - 1));
+}
+
+absl::Status LoopbackCommunicator::CopyAllReduce(const Call& call) {
+  const int64_t slice = call.count / size() * SizeOf(call.dtype);
+  // Each member writes its own slice here, which no other reads yet.
+  SumOwnSlice(call, At(call.recv, options_.member * slice));
+  group_->Meet();
+  for (int i = 0; i < size(); ++i) {
+    CopyBytes(At(call.recv, i * slice), At(group_->call(i).send, i * slice),
+              slice);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LoopbackCommunicator::AllToAllV(const void* send,
+                                             absl::Span<const Segment> sends,
+                                             void* recv,
+                                             absl::Span<const Segment> recvs,
+                                             device::Stream&,
+                                             const CollectiveTag& tag) {
+  absl::Status valid = CheckSegments(sends, size());
+  if (valid.ok()) valid = CheckSegments(recvs, size());
+  if (!valid.ok()) return Refuse(valid);
+  Call call = MakeCall(CollectiveKind::kAllToAllV, tag);
+  call.send = send;
+  call.recv = recv;
+  call.sends = sends;
+  call.recvs = recvs;
+  return Exchange(call, &LoopbackCommunicator::CopyAllToAllV,
+                  BytesToOthers(sends, options_.member));
+}
+
+absl::Status LoopbackCommunicator::CopyAllToAllV(const Call& call) {
+  for (int peer = 0; peer < size(); ++peer) {
+    RETURN_IF_ERROR(CopyFromPeer(call, peer));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LoopbackCommunicator::CopyFromPeer(const Call& call, int peer) {
+  const Call& theirs = group_->call(peer);
+  size_t sent_at = 0;
+  size_t wanted_at = 0;
+  for (int k = 0;; ++k) {
+    const Segment* sent = NextOf(theirs.sends, options_.member, &sent_at);
+    const Segment* wanted = NextOf(call.recvs, peer, &wanted_at);
+    if (sent == nullptr && wanted == nullptr) return absl::OkStatus();
+    const int64_t sent_bytes = sent == nullptr ? 0 : sent->bytes;
+    const int64_t wanted_bytes = wanted == nullptr ? 0 : wanted->bytes;
+    if (sent_bytes != wanted_bytes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          Describe(name(), call.id, group_->ranks()[options_.member]),
+          ": segment ", k, " from rank ", group_->ranks()[peer], " has ",
+          sent_bytes, " bytes, but ", wanted_bytes, " are expected"));
+    }
+    if (sent_bytes == 0) continue;
+    CopyBytes(At(call.recv, wanted->offset), At(theirs.send, sent->offset),
+              sent_bytes);
+  }
+}
+
+absl::Status LoopbackCommunicator::Broadcast(void* data, int64_t bytes,
+                                             int root, device::Stream&,
+                                             const CollectiveTag& tag) {
+  if (root < 0 || root >= size()) {
+    return Refuse(absl::InvalidArgumentError(absl::StrCat(
+        "broadcast from root ", root, " of a group of ", size(), " ranks")));
+  }
+  Call call = MakeCall(CollectiveKind::kBroadcast, tag);
+  call.send = data;
+  call.recv = data;
+  call.count = bytes;
+  call.root = root;
+  return Exchange(call, &LoopbackCommunicator::CopyBroadcast,
+                  root == options_.member ? bytes * (size() - 1) : 0);
+}
+
+absl::Status LoopbackCommunicator::CopyBroadcast(const Call& call) {
+  CopyBytes(call.recv, group_->call(call.root).send, call.count);
+  return absl::OkStatus();
+}
+
+absl::Status LoopbackCommunicator::Barrier(device::Stream&,
+                                           const CollectiveTag& tag) {
+  return Exchange(MakeCall(CollectiveKind::kBarrier, tag),
+                  &LoopbackCommunicator::CopyNothing, 0);
+}
+
+absl::Status LoopbackCommunicator::CopyNothing(const Call&) {
+  return absl::OkStatus();
+}
+
+}  // namespace weft::comm::loopback
