@@ -1,0 +1,74 @@
+#include "worker/telemetry/step_log.h"
+
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/struct.pb.h"
+#include "google/protobuf/util/json_util.h"
+#include "gtest/gtest.h"
+
+namespace weft::telemetry {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::string ReadFile(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+TEST(StepLogTest, LineIsJsonWithEveryFieldAndExactNumbers) {
+  v1::StepMetrics step;
+  step.set_step(12);
+  step.set_loss(0.1 + 0.2);
+  step.set_ep_wire_bytes(int64_t{1} << 40);
+  const std::string line = ToJsonLine(step);
+  google::protobuf::Struct parsed;
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(line, &parsed).ok())
+      << line;
+  EXPECT_EQ(parsed.fields().at("kind").string_value(), "step");
+  EXPECT_EQ(parsed.fields().at("step").number_value(), 12);
+  EXPECT_EQ(parsed.fields().at("loss").number_value(), 0.1 + 0.2);
+  EXPECT_EQ(parsed.fields().at("ep_wire_bytes").number_value(), 1099511627776);
+  EXPECT_EQ(parsed.fields_size(),
+            v1::StepMetrics::descriptor()->field_count() + 1);
+}
+
+TEST(StepLogTest, WhatIsNotFiniteIsNull) {
+  v1::EvalMetrics eval;
+  eval.set_loss(std::numeric_limits<double>::quiet_NaN());
+  EXPECT_THAT(ToJsonLine(eval), HasSubstr("\"loss\":null"));
+  eval.set_loss(-std::numeric_limits<double>::infinity());
+  EXPECT_THAT(ToJsonLine(eval), HasSubstr("\"loss\":null"));
+}
+
+TEST(StepLogTest, LinesAreInTheFileAtOnceAndReplaceAnOlderFile) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/steps.jsonl");
+  {
+    ASSERT_OK_AND_ASSIGN(auto old, StepLog::Create(path));
+    ASSERT_OK(old->WriteLine("old"));
+  }
+  ASSERT_OK_AND_ASSIGN(auto log, StepLog::Create(path));
+  ASSERT_OK(log->WriteLine("one"));
+  EXPECT_EQ(ReadFile(path), "one\n");
+  ASSERT_OK(log->WriteLine("two"));
+  EXPECT_EQ(ReadFile(path), "one\ntwo\n");
+}
+
+TEST(StepLogTest, SaysWhichFileCannotBeWritten) {
+  EXPECT_THAT(StepLog::Create("/proc/none/steps.jsonl"),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       StartsWith("cannot write step log /proc/none/")));
+  ASSERT_OK_AND_ASSIGN(auto log, StepLog::Create("/dev/full"));
+  EXPECT_THAT(log->WriteLine("x"), StatusIs(absl::StatusCode::kDataLoss));
+}
+
+}  // namespace
+}  // namespace weft::telemetry
