@@ -1,7 +1,10 @@
 """The rules every BUILD file of this tree uses.
 
-They add the warnings of our own code; generated code is compiled without.
+They add the warnings of our own code and check the layering of rooms.bzl.
+Generated code is compiled without warnings.
 """
+
+load(":rooms.bzl", "check_layering")
 
 WEFT_COPTS = [
     "-Wall",
@@ -11,19 +14,25 @@ WEFT_COPTS = [
     "-Wno-sign-compare",
 ]
 
-def weft_cc_library(name, copts = [], **kwargs):
+def weft_cc_library(name, copts = [], deps = [], testonly = False, **kwargs):
     """A cc_library of our own code."""
+    check_layering(name, deps, testonly)
     native.cc_library(
         name = name,
+        testonly = testonly,
         copts = WEFT_COPTS + copts,
+        deps = deps,
         **kwargs
     )
 
-def weft_cc_binary(name, copts = [], **kwargs):
+def weft_cc_binary(name, copts = [], deps = [], testonly = False, **kwargs):
     """A cc_binary of our own code."""
+    check_layering(name, deps, testonly)
     native.cc_binary(
         name = name,
+        testonly = testonly,
         copts = WEFT_COPTS + copts,
+        deps = deps,
         **kwargs
     )
 
@@ -32,6 +41,7 @@ def weft_cc_test(name, size = "small", copts = [], deps = [], **kwargs):
 
     Tags: gpu, multi_gpu, notsan, noasan, cluster, slow, manual.
     """
+    check_layering(name, deps, testonly = True)
     native.cc_test(
         name = name,
         size = size,
@@ -42,6 +52,7 @@ def weft_cc_test(name, size = "small", copts = [], deps = [], **kwargs):
 
 def weft_cc_benchmark(name, copts = [], deps = [], tags = [], **kwargs):
     """A google-benchmark binary, built with everything, run by hand."""
+    check_layering(name, deps, testonly = True)
     native.cc_binary(
         name = name,
         testonly = True,

@@ -21,16 +21,33 @@ run_bazel() {
     bazel ${startup[@]+"${startup[@]}"} "$@"
 }
 
-# Tracked C++ and CUDA files, NUL-separated.
-list_sources() { git ls-files -z -- '*.cc' '*.h' '*.cu' '*.cuh'; }
+# tracked PATTERN...: the tracked files that exist, NUL-separated.
+tracked() {
+  # The tree may belong to another user than the one who tests it.
+  git -c safe.directory="$WEFT_ROOT" ls-files -z -- "$@" |
+    while IFS= read -r -d '' file; do
+      if [[ -f "$file" ]]; then printf '%s\0' "$file"; fi
+    done
+}
 
-# Tracked shell scripts, NUL-separated.
-list_shell_scripts() { git ls-files -z -- weft '.ci/run' '*.sh'; }
+list_sources() { tracked '*.cc' '*.h' '*.cu' '*.cuh'; }
+list_shell_scripts() { tracked weft '.ci/run' '*.sh'; }
 
 check_format() { list_sources | xargs -0 -r clang-format --dry-run --Werror; }
 
 check_shell() {
   list_shell_scripts | xargs -0 -r shellcheck --external-sources
+}
+
+# Our targets are made by bazel/weft.bzl, which checks the layering.
+check_build_files() {
+  local plain
+  plain="$(tracked '*BUILD' | grep -zv '^third_party/' |
+    xargs -0 -r grep -nE '^cc_(library|binary|test|import)\(' || true)"
+  if [[ -z "$plain" ]]; then return 0; fi
+  echo "these targets must use the rules of //bazel:weft.bzl:"
+  echo "$plain"
+  return 1
 }
 
 BUF_VERSION=1.75.0

@@ -103,6 +103,7 @@ weft_test() {
   run_check "thread safety annotations" check_thread_safety
   run_check "format" check_format
   run_check "shell scripts" check_shell
+  run_check "BUILD files" check_build_files
   if ensure_buf; then run_check "protos" check_protos; fi
 
   local failure
