@@ -12,7 +12,8 @@
 // alone, never on alignment or on the number of threads.
 //
 // `accumulate` means `dst = dst + value`, where `value` is what the same call
-// without `accumulate` would have written (gemm.h says where this is looser).
+// without `accumulate` would have written: one rounding, so a gradient summed
+// in place has the bits of one computed apart and added.
 #ifndef WEFT_KERNELS_OPS_STREAM_H_
 #define WEFT_KERNELS_OPS_STREAM_H_
 

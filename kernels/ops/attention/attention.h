@@ -13,7 +13,8 @@
 // dv = p^T d_out. dk and dv of a group are summed over its query heads in
 // ascending order.
 //
-// Scores are never held whole: scratch is a few blocks, whatever `seq` is.
+// Scores are never held whole: scratch is one or two blocks of 64 queries by
+// `seq` keys. Work above the diagonal is left out.
 #ifndef WEFT_KERNELS_OPS_ATTENTION_ATTENTION_H_
 #define WEFT_KERNELS_OPS_ATTENTION_ATTENTION_H_
 

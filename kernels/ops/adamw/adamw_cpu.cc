@@ -1,0 +1,76 @@
+#include <cmath>
+
+#include "kernels/ops/adamw/adamw.h"
+#include "kernels/ops/math/simd.h"
+
+namespace weft::ops {
+namespace {
+
+constexpr int64_t kBlock = 8;
+
+// Constants of one call, so that an element costs one division and one root.
+struct Factors {
+  double grad_scale;
+  double beta1;
+  double beta2;
+  double one_minus_beta1;
+  double one_minus_beta2;
+  double inverse_bias2;
+  double eps;
+  double step_size;  // lr / bias1
+  double decay;      // lr * weight_decay
+};
+
+Factors FactorsOf(const AdamWArgs& args) {
+  return {args.grad_scale,  args.beta1,           args.beta2,
+          1.0 - args.beta1, 1.0 - args.beta2,     1.0 / args.bias2,
+          args.eps,         args.lr / args.bias1, args.lr * args.weight_decay};
+}
+
+// One block of elements. Every product and sum is an explicit fma or stands
+// alone, so an element has the same bits wherever a segment begins and ends.
+void UpdateBlock(const Factors& f, const float* grad, float* w, float* m,
+                 float* v) {
+  for (int64_t i = 0; i < kBlock; ++i) {
+    const double g = f.grad_scale * static_cast<double>(grad[i]);
+    const double m1 =
+        std::fma(f.beta1, static_cast<double>(m[i]), f.one_minus_beta1 * g);
+    const double v1 =
+        std::fma(f.beta2, static_cast<double>(v[i]), f.one_minus_beta2 * g * g);
+    const double old = w[i];
+    const double decayed = std::fma(-f.decay, old, old);
+    const double root = std::sqrt(v1 * f.inverse_bias2) + f.eps;
+    w[i] = static_cast<float>(decayed - f.step_size * m1 / root);
+    m[i] = static_cast<float>(m1);
+    v[i] = static_cast<float>(v1);
+  }
+}
+
+}  // namespace
+
+void AdamW(const AdamWArgs& args, device::Stream& stream) {
+  const Factors f = FactorsOf(args);
+  int64_t i = 0;
+  for (; i + kBlock <= args.count; i += kBlock) {
+    UpdateBlock(f, args.grad + i, args.w + i, args.m + i, args.v + i);
+  }
+  if (i == args.count) return;
+  float grad[kBlock] = {};
+  float w[kBlock] = {};
+  float m[kBlock] = {};
+  float v[kBlock] = {};
+  for (int64_t j = 0; i + j < args.count; ++j) {
+    grad[j] = args.grad[i + j];
+    w[j] = args.w[i + j];
+    m[j] = args.m[i + j];
+    v[j] = args.v[i + j];
+  }
+  UpdateBlock(f, grad, w, m, v);
+  for (int64_t j = 0; i + j < args.count; ++j) {
+    args.w[i + j] = w[j];
+    args.m[i + j] = m[j];
+    args.v[i + j] = v[j];
+  }
+}
+
+}  // namespace weft::ops

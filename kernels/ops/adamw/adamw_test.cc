@@ -1,0 +1,135 @@
+#include "kernels/ops/adamw/adamw.h"
+
+#include <cmath>
+
+#include "gtest/gtest.h"
+#include "kernels/ops/testing/testing.h"
+
+namespace weft::ops {
+namespace {
+
+using testing::CloseInNorm;
+using testing::Doubles;
+using testing::Floats;
+using testing::InlineStream;
+using testing::RandomFloats;
+using testing::SameBits;
+
+constexpr double kLr = 1e-3;
+constexpr double kBeta1 = 0.9;
+constexpr double kBeta2 = 0.999;
+constexpr double kEps = 1e-8;
+
+AdamWArgs ArgsOfStep(int step, double weight_decay, double grad_scale) {
+  AdamWArgs args;
+  args.lr = kLr;
+  args.beta1 = kBeta1;
+  args.beta2 = kBeta2;
+  args.eps = kEps;
+  args.weight_decay = weight_decay;
+  args.bias1 = 1 - std::pow(kBeta1, step);
+  args.bias2 = 1 - std::pow(kBeta2, step);
+  args.grad_scale = grad_scale;
+  return args;
+}
+
+struct State {
+  Floats w, m, v;
+
+  void Update(AdamWArgs args, const Floats& grad) {
+    args.count = static_cast<int64_t>(grad.size());
+    args.grad = grad.data();
+    args.w = w.data();
+    args.m = m.data();
+    args.v = v.data();
+    AdamW(args, InlineStream());
+  }
+};
+
+// PyTorch's AdamW, line by line, all in fp64.
+struct Oracle {
+  Doubles w, m, v;
+
+  void Update(int step, double weight_decay, double grad_scale,
+              const Floats& grad) {
+    for (size_t i = 0; i < w.size(); ++i) {
+      const double g = grad_scale * grad[i];
+      w[i] *= 1 - kLr * weight_decay;
+      m[i] = kBeta1 * m[i] + (1 - kBeta1) * g;
+      v[i] = kBeta2 * v[i] + (1 - kBeta2) * g * g;
+      const double denominator =
+          std::sqrt(v[i]) / std::sqrt(1 - std::pow(kBeta2, step)) + kEps;
+      w[i] -= kLr / (1 - std::pow(kBeta1, step)) * m[i] / denominator;
+    }
+  }
+};
+
+TEST(AdamWTest, FollowsAnFp64OracleOverManySteps) {
+  constexpr int64_t kCount = 1003;
+  State state = {RandomFloats(kCount, 1), Floats(kCount), Floats(kCount)};
+  Oracle oracle = {testing::ToDoubles(state.w), Doubles(kCount),
+                   Doubles(kCount)};
+  for (int step = 1; step <= 300; ++step) {
+    // Gradients of very different sizes.
+    Floats grad = RandomFloats(kCount, 100 + step);
+    for (int64_t i = 0; i < kCount; ++i) {
+      grad[i] *= std::pow(10.0f, static_cast<float>(i % 7 - 5));
+    }
+    const double weight_decay = 0.1;
+    const double grad_scale = step % 2 == 0 ? 0.37 : 1.0;
+    state.Update(ArgsOfStep(step, weight_decay, grad_scale), grad);
+    oracle.Update(step, weight_decay, grad_scale, grad);
+  }
+  EXPECT_TRUE(CloseInNorm(state.w, oracle.w, 1e-6));
+  EXPECT_TRUE(CloseInNorm(state.m, oracle.m, 1e-6));
+  EXPECT_TRUE(CloseInNorm(state.v, oracle.v, 1e-6));
+}
+
+TEST(AdamWTest, TheChangeOfAStepIsAccurateToo) {
+  constexpr int64_t kCount = 1000;
+  // Weights of zero show the change with all its digits.
+  State state = {Floats(kCount), Floats(kCount), Floats(kCount)};
+  Oracle oracle = {Doubles(kCount), Doubles(kCount), Doubles(kCount)};
+  const Floats grad = RandomFloats(kCount, 1, 1e-6);
+  state.Update(ArgsOfStep(1, 0, 1), grad);
+  oracle.Update(1, 0, 1, grad);
+  EXPECT_TRUE(CloseInNorm(state.w, oracle.w, 1e-7));
+}
+
+TEST(AdamWTest, DecayIsDecoupledFromTheGradient) {
+  State state = {{2.0f}, {0.0f}, {0.0f}};
+  state.Update(ArgsOfStep(1, 0.5, 1), {0.0f});
+  EXPECT_EQ(state.w[0], static_cast<float>(2.0 * (1 - kLr * 0.5)));
+  EXPECT_EQ(state.m[0], 0.0f);
+}
+
+TEST(AdamWTest, AnElementDoesNotDependOnWhereTheSegmentIsCut) {
+  constexpr int64_t kCount = 61;
+  const Floats grad = RandomFloats(kCount, 2);
+  const State initial = {RandomFloats(kCount, 1), RandomFloats(kCount, 3),
+                         Floats(kCount, 0.3f)};
+  State whole = initial;
+  whole.Update(ArgsOfStep(3, 0.1, 0.9), grad);
+  State cut = initial;
+  const int64_t ends[] = {0, 3, 19, 20, 40, kCount};
+  for (int i = 0; i + 1 < 6; ++i) {
+    AdamWArgs args = ArgsOfStep(3, 0.1, 0.9);
+    args.count = ends[i + 1] - ends[i];
+    args.grad = grad.data() + ends[i];
+    args.w = cut.w.data() + ends[i];
+    args.m = cut.m.data() + ends[i];
+    args.v = cut.v.data() + ends[i];
+    AdamW(args, InlineStream());
+  }
+  EXPECT_TRUE(SameBits(whole.w, cut.w));
+  EXPECT_TRUE(SameBits(whole.m, cut.m));
+  EXPECT_TRUE(SameBits(whole.v, cut.v));
+}
+
+TEST(AdamWTest, NoElementsIsFine) {
+  State state;
+  state.Update(ArgsOfStep(1, 0.1, 1), {});
+}
+
+}  // namespace
+}  // namespace weft::ops

@@ -1,0 +1,194 @@
+#include "kernels/ops/attention/attention.h"
+
+#include <cmath>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "kernels/ops/testing/testing.h"
+
+namespace weft::ops {
+namespace {
+
+using testing::Close;
+using testing::Doubles;
+using testing::Floats;
+using testing::InlineStream;
+using testing::RandomFloats;
+using testing::SameBits;
+using testing::Unwritten;
+
+struct Case {
+  std::string name;
+  int64_t batch;
+  int64_t seq;
+  int64_t heads;
+  int64_t kv_heads;
+  int64_t head_dim;
+
+  AttentionShape Shape() const {
+    return {batch, seq, heads, kv_heads, head_dim, 0.6f};
+  }
+};
+
+// Straight from the definition, one query at a time.
+Doubles Reference(const AttentionShape& s, const Doubles& qkv,
+                  Doubles* lse = nullptr) {
+  Doubles out(s.tokens() * s.out_width());
+  if (lse != nullptr) lse->resize(s.tokens() * s.num_heads);
+  for (int64_t t = 0; t < s.tokens(); ++t) {
+    const int64_t first = t / s.seq * s.seq;
+    for (int64_t h = 0; h < s.num_heads; ++h) {
+      const int64_t group = h / (s.num_heads / s.num_kv_heads);
+      const double* q = &qkv[t * s.qkv_width() + h * s.head_dim];
+      const int64_t k_at = (s.num_heads + group) * s.head_dim;
+      const int64_t v_at = k_at + s.num_kv_heads * s.head_dim;
+      Doubles p;
+      double sum = 0;
+      for (int64_t u = first; u <= t; ++u) {
+        double score = 0;
+        for (int64_t i = 0; i < s.head_dim; ++i) {
+          score += q[i] * qkv[u * s.qkv_width() + k_at + i];
+        }
+        p.push_back(std::exp(score * static_cast<double>(s.scale)));
+        sum += p.back();
+      }
+      if (lse != nullptr) (*lse)[t * s.num_heads + h] = std::log(sum);
+      for (int64_t i = 0; i < s.head_dim; ++i) {
+        double value = 0;
+        for (int64_t u = first; u <= t; ++u) {
+          value += p[u - first] * qkv[u * s.qkv_width() + v_at + i];
+        }
+        out[t * s.out_width() + h * s.head_dim + i] = value / sum;
+      }
+    }
+  }
+  return out;
+}
+
+class Attention : public ::testing::TestWithParam<Case> {
+ protected:
+  Attention() {
+    qkv_ = RandomFloats(s_.tokens() * s_.qkv_width(), 1);
+    d_out_ = RandomFloats(s_.tokens() * s_.out_width(), 2);
+    out_ = Unwritten(s_.tokens() * s_.out_width());
+    lse_ = Unwritten(s_.tokens() * s_.num_heads);
+    Floats scratch = Unwritten(AttentionForwardScratchElements(s_));
+    AttentionForward(
+        {s_, qkv_.data(), out_.data(), lse_.data(), scratch.data()},
+        InlineStream());
+  }
+
+  Floats Backward() {
+    Floats d_qkv = Unwritten(qkv_.size());
+    Floats scratch = Unwritten(AttentionBackwardScratchElements(s_));
+    AttentionBackward({s_, qkv_.data(), out_.data(), lse_.data(), d_out_.data(),
+                       d_qkv.data(), scratch.data()},
+                      InlineStream());
+    return d_qkv;
+  }
+
+  const AttentionShape s_ = GetParam().Shape();
+  Floats qkv_, d_out_, out_, lse_;
+};
+
+TEST_P(Attention, ForwardMatchesADoubleLoop) {
+  Doubles lse;
+  const Doubles out = Reference(s_, testing::ToDoubles(qkv_), &lse);
+  EXPECT_TRUE(Close(out_, out, 2e-6, 2e-6));
+  EXPECT_TRUE(Close(lse_, lse, 2e-6, 1e-6));
+}
+
+TEST_P(Attention, BackwardIsTheGradient) {
+  const Floats d_qkv = Backward();
+  const Doubles x = testing::ToDoubles(qkv_);
+  // A sequence at a time: the others do not depend on it.
+  const int64_t width = s_.seq * s_.qkv_width();
+  AttentionShape one = s_;
+  one.batch = 1;
+  for (int64_t b = 0; b < s_.batch; ++b) {
+    const Floats d_out(d_out_.begin() + b * s_.seq * s_.out_width(),
+                       d_out_.begin() + (b + 1) * s_.seq * s_.out_width());
+    const Doubles expected = testing::NumericGradient(
+        [&](const Doubles& v) {
+          return testing::Dot(Reference(one, v), d_out);
+        },
+        Doubles(x.begin() + b * width, x.begin() + (b + 1) * width), 1e-4);
+    EXPECT_TRUE(Close(
+        Floats(d_qkv.begin() + b * width, d_qkv.begin() + (b + 1) * width),
+        expected, 1e-5, 1e-5));
+  }
+}
+
+TEST_P(Attention, RepeatsToTheBit) {
+  Floats out = Unwritten(out_.size());
+  Floats lse = Unwritten(lse_.size());
+  Floats scratch = RandomFloats(AttentionForwardScratchElements(s_), 9);
+  AttentionForward({s_, qkv_.data(), out.data(), lse.data(), scratch.data()},
+                   InlineStream());
+  EXPECT_TRUE(SameBits(out, out_));
+  EXPECT_TRUE(SameBits(lse, lse_));
+  EXPECT_TRUE(SameBits(Backward(), Backward()));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, Attention,
+    ::testing::Values(
+        Case{"Grouped", 2, 9, 4, 2, 8}, Case{"OneKeyHead", 1, 17, 4, 1, 5},
+        Case{"AsManyKeyHeads", 2, 6, 3, 3, 4}, Case{"OneToken", 3, 1, 2, 1, 4},
+        Case{"ExactlyOneBlock", 1, 64, 2, 1, 2},
+        Case{"OneOverABlock", 1, 65, 1, 1, 2},
+        Case{"SeveralBlocks", 1, 133, 2, 1, 2}, Case{"Empty", 0, 8, 2, 1, 4}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(AttentionTest, DoesNotReadTheFuture) {
+  const AttentionShape s = {1, 70, 1, 1, 4, 0.5f};
+  Floats qkv = RandomFloats(s.tokens() * s.qkv_width(), 1);
+  Floats scratch(AttentionForwardScratchElements(s));
+  Floats lse(s.tokens());
+  Floats before(s.tokens() * s.out_width());
+  AttentionForward({s, qkv.data(), before.data(), lse.data(), scratch.data()},
+                   InlineStream());
+  for (int64_t i = 66 * s.qkv_width(); i < 70 * s.qkv_width(); ++i) {
+    qkv[i] = 3.0f;
+  }
+  Floats after(s.tokens() * s.out_width());
+  AttentionForward({s, qkv.data(), after.data(), lse.data(), scratch.data()},
+                   InlineStream());
+  const int64_t same = 66 * s.out_width();
+  EXPECT_TRUE(SameBits(Floats(before.begin(), before.begin() + same),
+                       Floats(after.begin(), after.begin() + same)));
+}
+
+TEST(AttentionTest, ASequenceDoesNotDependOnTheBatch) {
+  const AttentionShape two = {2, 70, 2, 1, 4, 0.5f};
+  AttentionShape one = two;
+  one.batch = 1;
+  const Floats qkv = RandomFloats(two.tokens() * two.qkv_width(), 1);
+  Floats scratch(AttentionForwardScratchElements(two));
+  Floats lse(two.tokens() * two.num_heads);
+  Floats both(two.tokens() * two.out_width());
+  AttentionForward({two, qkv.data(), both.data(), lse.data(), scratch.data()},
+                   InlineStream());
+  Floats second(one.tokens() * one.out_width());
+  AttentionForward({one, qkv.data() + one.tokens() * one.qkv_width(),
+                    second.data(), lse.data(), scratch.data()},
+                   InlineStream());
+  EXPECT_TRUE(
+      SameBits(second, Floats(both.begin() + second.size(), both.end())));
+}
+
+TEST(AttentionTest, LargeScoresDoNotOverflow) {
+  const AttentionShape s = {1, 3, 1, 1, 1, 1.0f};
+  // Scores of query 2: 900, -900, 0.
+  const Floats qkv = {0, 30, 1, 0, -30, 2, 30, 0, 3};
+  Floats out = Unwritten(3);
+  Floats lse = Unwritten(3);
+  Floats scratch(AttentionForwardScratchElements(s));
+  AttentionForward({s, qkv.data(), out.data(), lse.data(), scratch.data()},
+                   InlineStream());
+  EXPECT_EQ(out[2], 1.0f);
+  EXPECT_EQ(lse[2], 900.0f);
+}
+
+}  // namespace
+}  // namespace weft::ops

@@ -1,0 +1,79 @@
+#include "kernels/ops/elementwise/elementwise.h"
+
+#include <cmath>
+
+#include "gtest/gtest.h"
+#include "kernels/ops/testing/testing.h"
+
+namespace weft::ops {
+namespace {
+
+using testing::Floats;
+using testing::InlineStream;
+using testing::RandomFloats;
+using testing::SameBits;
+using testing::Unwritten;
+
+class Elementwise : public ::testing::TestWithParam<int64_t> {
+ protected:
+  // Applies `f` to every pair of elements.
+  template <typename F>
+  Floats Expected(F&& f) const {
+    Floats result;
+    for (int64_t i = 0; i < n_; ++i) result.push_back(f(a_[i], b_[i]));
+    return result;
+  }
+
+  const int64_t n_ = GetParam();
+  const Floats a_ = RandomFloats(n_, 1);
+  const Floats b_ = RandomFloats(n_, 2);
+};
+
+TEST_P(Elementwise, Add) {
+  const Floats expected = Expected([](float a, float b) { return a + b; });
+  Floats out = Unwritten(n_);
+  Add({n_, a_.data(), b_.data(), out.data()}, InlineStream());
+  EXPECT_TRUE(SameBits(out, expected));
+  Floats in_place = b_;
+  Add({n_, a_.data(), in_place.data(), in_place.data()}, InlineStream());
+  EXPECT_TRUE(SameBits(in_place, expected));
+}
+
+TEST_P(Elementwise, Scale) {
+  const Floats expected = Expected([](float a, float) { return 1.7f * a; });
+  Floats out = Unwritten(n_);
+  Scale({n_, 1.7f, a_.data(), out.data()}, InlineStream());
+  EXPECT_TRUE(SameBits(out, expected));
+  Floats in_place = a_;
+  Scale({n_, 1.7f, in_place.data(), in_place.data()}, InlineStream());
+  EXPECT_TRUE(SameBits(in_place, expected));
+}
+
+TEST_P(Elementwise, AxpyRoundsOnce) {
+  Floats y = b_;
+  Axpy({n_, 1.7f, a_.data(), y.data()}, InlineStream());
+  EXPECT_TRUE(SameBits(
+      y, Expected([](float a, float b) { return std::fma(1.7f, a, b); })));
+}
+
+TEST_P(Elementwise, FillAndCopy) {
+  Floats out = Unwritten(n_ + 1);
+  out[n_] = -1.0f;
+  Fill({n_, 2.5f, out.data()}, InlineStream());
+  Floats expected(n_ + 1, 2.5f);
+  expected[n_] = -1.0f;
+  EXPECT_TRUE(SameBits(out, expected));
+
+  Copy({n_, a_.data(), out.data()}, InlineStream());
+  EXPECT_EQ(out[n_], -1.0f);
+  out.pop_back();
+  EXPECT_TRUE(SameBits(out, a_));
+  Copy({n_, out.data(), out.data()}, InlineStream());
+  EXPECT_TRUE(SameBits(out, a_));
+}
+
+INSTANTIATE_TEST_SUITE_P(Counts, Elementwise,
+                         ::testing::Values(0, 1, 7, 8, 33, 1000));
+
+}  // namespace
+}  // namespace weft::ops

@@ -1,0 +1,249 @@
+#include "kernels/ops/gemm/gemm.h"
+
+#include <cmath>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/ops/testing/testing.h"
+
+namespace weft::ops {
+namespace {
+
+using testing::Close;
+using testing::Doubles;
+using testing::Floats;
+using testing::InlineStream;
+using testing::RandomFloats;
+using testing::SameBits;
+using testing::Unwritten;
+
+struct Operands {
+  Floats a;
+  Floats b;
+};
+
+Operands MakeOperands(const GemmArgs& g) {
+  return {RandomFloats(g.m * g.k, 1), RandomFloats(g.k * g.n, 2)};
+}
+
+Doubles Product(const GemmArgs& g, const Operands& x) {
+  Doubles c(g.m * g.n);
+  for (int64_t i = 0; i < g.m; ++i) {
+    for (int64_t j = 0; j < g.n; ++j) {
+      double sum = 0;
+      for (int64_t p = 0; p < g.k; ++p) {
+        const double a = x.a[g.transpose_a ? p * g.m + i : i * g.k + p];
+        const double b = x.b[g.transpose_b ? j * g.k + p : p * g.n + j];
+        sum += a * b;
+      }
+      c[i * g.n + j] = g.alpha * sum;
+    }
+  }
+  return c;
+}
+
+Floats RunGemm(GemmArgs g, const Operands& x, const Floats& initial) {
+  Floats c = initial;
+  g.a = x.a.data();
+  g.b = x.b.data();
+  g.c = c.data();
+  Gemm(g, InlineStream());
+  return c;
+}
+
+class GemmShapes
+    : public ::testing::TestWithParam<std::tuple<bool, bool, int, int, int>> {
+ protected:
+  static GemmArgs Shape() {
+    GemmArgs g;
+    std::tie(g.transpose_a, g.transpose_b, g.m, g.n, g.k) = GetParam();
+    return g;
+  }
+};
+
+TEST_P(GemmShapes, MatchesADoubleLoop) {
+  GemmArgs g = Shape();
+  g.alpha = 0.75f;
+  const Operands x = MakeOperands(g);
+  EXPECT_TRUE(Close(RunGemm(g, x, Unwritten(g.m * g.n)), Product(g, x),
+                    4e-6 * std::sqrt(g.k), 1e-6));
+}
+
+TEST_P(GemmShapes, AccumulateAddsTheWholeProductWithOneRounding) {
+  GemmArgs g = Shape();
+  const Operands x = MakeOperands(g);
+  const Floats product = RunGemm(g, x, Unwritten(g.m * g.n));
+  const Floats initial = RandomFloats(g.m * g.n, 3);
+  Floats expected = initial;
+  for (size_t i = 0; i < expected.size(); ++i) expected[i] += product[i];
+  g.accumulate = true;
+  EXPECT_TRUE(SameBits(RunGemm(g, x, initial), expected));
+}
+
+TEST_P(GemmShapes, RepeatsToTheBitFromAnyAlignmentAndThread) {
+  const GemmArgs g = Shape();
+  const Operands x = MakeOperands(g);
+  const Floats expected = RunGemm(g, x, Unwritten(g.m * g.n));
+  std::vector<Floats> results(3);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&, i] {
+      Floats a(i + 1);
+      Floats b(2 * i + 1);
+      a.insert(a.end(), x.a.begin(), x.a.end());
+      b.insert(b.end(), x.b.begin(), x.b.end());
+      results[i] = Unwritten(g.m * g.n);
+      GemmArgs moved = g;
+      moved.a = a.data() + i + 1;
+      moved.b = b.data() + 2 * i + 1;
+      moved.c = results[i].data();
+      Gemm(moved, InlineStream());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Floats& result : results) {
+    EXPECT_TRUE(SameBits(result, expected));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Small, GemmShapes,
+                         ::testing::Combine(::testing::Bool(),
+                                            ::testing::Bool(),
+                                            ::testing::Values(1, 3, 64),
+                                            ::testing::Values(1, 8, 70),
+                                            ::testing::Values(1, 33, 500)));
+// More than one tile, in rows and in columns.
+INSTANTIATE_TEST_SUITE_P(Tiled, GemmShapes,
+                         ::testing::Combine(::testing::Bool(),
+                                            ::testing::Bool(),
+                                            ::testing::Values(300),
+                                            ::testing::Values(270),
+                                            ::testing::Values(128, 400)));
+
+TEST(GemmTest, LeadingDimensionsSkipTheRestOfARow) {
+  GemmArgs g;
+  g.m = 5;
+  g.n = 4;
+  g.k = 3;
+  const Operands x = MakeOperands(g);
+  const Doubles expected = Product(g, x);
+  Floats a(g.m * 7, 100.0f);
+  Floats b(g.k * 9, 100.0f);
+  Floats c(g.m * 6, -1.0f);
+  for (int64_t i = 0; i < g.m * g.k; ++i) a[i / g.k * 7 + i % g.k] = x.a[i];
+  for (int64_t i = 0; i < g.k * g.n; ++i) b[i / g.n * 9 + i % g.n] = x.b[i];
+  g.a = a.data();
+  g.lda = 7;
+  g.b = b.data();
+  g.ldb = 9;
+  g.c = c.data();
+  g.ldc = 6;
+  Gemm(g, InlineStream());
+  for (int64_t i = 0; i < g.m; ++i) {
+    for (int64_t j = 0; j < 6; ++j) {
+      const double want = j < g.n ? expected[i * g.n + j] : -1;
+      EXPECT_NEAR(c[i * 6 + j], want, 1e-5) << i << "," << j;
+    }
+  }
+}
+
+TEST(GemmTest, EmptySizesAreFine) {
+  GemmArgs g;
+  g.m = 0;
+  g.n = 4;
+  g.k = 4;
+  Gemm(g, InlineStream());
+  g.m = 4;
+  g.n = 0;
+  Gemm(g, InlineStream());
+  g.n = 2;
+  g.k = 0;
+  Floats c = Unwritten(8);
+  g.c = c.data();
+  Gemm(g, InlineStream());
+  EXPECT_TRUE(SameBits(c, Floats(8, 0.0f)));
+  c = Floats(8, 3.0f);
+  g.accumulate = true;
+  Gemm(g, InlineStream());
+  EXPECT_TRUE(SameBits(c, Floats(8, 3.0f)));
+}
+
+// The three products of a linear layer against the gradient of a loss.
+TEST(LinearTest, DgradAndWgradAreTheGradientsOfForward) {
+  constexpr int64_t kRows = 5;
+  constexpr int64_t kIn = 3;
+  constexpr int64_t kOut = 4;
+  const Floats x = RandomFloats(kRows * kIn, 1);
+  const Floats w = RandomFloats(kOut * kIn, 2);
+  const Floats dy = RandomFloats(kRows * kOut, 3);
+  const auto forward = [&](const Doubles& xd, const Doubles& wd) {
+    Doubles y(kRows * kOut);
+    for (int64_t i = 0; i < kRows * kOut; ++i) {
+      for (int64_t p = 0; p < kIn; ++p) {
+        y[i] += xd[i / kOut * kIn + p] * wd[i % kOut * kIn + p];
+      }
+    }
+    return y;
+  };
+  const Doubles xd = testing::ToDoubles(x);
+  const Doubles wd = testing::ToDoubles(w);
+
+  Floats y = Unwritten(kRows * kOut);
+  LinearForwardArgs f;
+  f.rows = kRows;
+  f.in = kIn;
+  f.out = kOut;
+  f.x = x.data();
+  f.weight = w.data();
+  f.y = y.data();
+  LinearForward(f, InlineStream());
+  EXPECT_TRUE(Close(y, forward(xd, wd), 1e-5, 1e-5));
+
+  Floats dx = Unwritten(kRows * kIn);
+  LinearDgradArgs d;
+  d.rows = kRows;
+  d.in = kIn;
+  d.out = kOut;
+  d.dy = dy.data();
+  d.weight = w.data();
+  d.dx = dx.data();
+  LinearDgrad(d, InlineStream());
+  EXPECT_TRUE(Close(
+      dx,
+      testing::NumericGradient(
+          [&](const Doubles& v) { return testing::Dot(forward(v, wd), dy); },
+          xd),
+      1e-5, 1e-5));
+
+  Floats dw = Unwritten(kOut * kIn);
+  LinearWgradArgs g;
+  g.rows = kRows;
+  g.in = kIn;
+  g.out = kOut;
+  g.dy = dy.data();
+  g.x = x.data();
+  g.dweight = dw.data();
+  LinearWgrad(g, InlineStream());
+  EXPECT_TRUE(Close(
+      dw,
+      testing::NumericGradient(
+          [&](const Doubles& v) { return testing::Dot(forward(xd, v), dy); },
+          wd),
+      1e-5, 1e-5));
+}
+
+TEST(LinearTest, WgradWithoutRowsIsZero) {
+  Floats dw = Unwritten(6);
+  LinearWgradArgs g;
+  g.rows = 0;
+  g.in = 2;
+  g.out = 3;
+  g.dweight = dw.data();
+  LinearWgrad(g, InlineStream());
+  EXPECT_TRUE(SameBits(dw, Floats(6, 0.0f)));
+}
+
+}  // namespace
+}  // namespace weft::ops

@@ -1,0 +1,160 @@
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/ops/permute/permute.h"
+
+namespace weft::ops {
+namespace {
+
+// Sorts the slots of one token by row. Rows ascend with experts, so this is
+// the order of experts too.
+void SortSlots(int64_t topk, int32_t* rows, int32_t* experts) {
+  for (int64_t i = 1; i < topk; ++i) {
+    const int32_t row = rows[i];
+    const int32_t expert = experts[i];
+    int64_t place = i;
+    for (; place > 0 && rows[place - 1] > row; --place) {
+      rows[place] = rows[place - 1];
+      experts[place] = experts[place - 1];
+    }
+    rows[place] = row;
+    experts[place] = expert;
+  }
+}
+
+// Adds columns [begin, begin + columns) of the rows of one token, in the order
+// the header states. Writes to `total`.
+constexpr int64_t kColumns = 256;
+void SumColumns(const CombineRowsArgs& args, int64_t token, int64_t begin,
+                int64_t columns, float* total) {
+  const int32_t* rows = args.sorted_rows + token * args.topk;
+  const int32_t* experts = args.sorted_experts + token * args.topk;
+  const int32_t per_rank = static_cast<int32_t>(args.experts_per_rank);
+  float partial[kColumns];
+  for (int64_t j = 0; j < args.topk;) {
+    // The first rank's partial sum is the total so far.
+    float* sum = j == 0 ? total : partial;
+    const int32_t rank = experts[j] / per_rank;
+    std::memcpy(sum, args.rows + rows[j] * args.hidden + begin,
+                columns * sizeof(float));
+    for (++j; j < args.topk && experts[j] / per_rank == rank; ++j) {
+      const float* row = args.rows + rows[j] * args.hidden + begin;
+      for (int64_t i = 0; i < columns; ++i) sum[i] += row[i];
+    }
+    if (sum == total) continue;
+    for (int64_t i = 0; i < columns; ++i) total[i] += partial[i];
+  }
+}
+
+// Copies every chunk of rows between the two layouts.
+template <typename CopyChunk>
+void ForEachChunk(const ReorderChunksArgs& args, CopyChunk&& copy) {
+  int64_t expert_major = 0;  // row where the chunk is in expert-major order
+  for (int64_t e = 0; e < args.num_local_experts; ++e) {
+    for (int64_t r = 0; r < args.num_ranks; ++r) {
+      int64_t rank_major = 0;
+      for (int64_t i = 0; i < r * args.num_local_experts + e; ++i) {
+        rank_major += args.counts[i];
+      }
+      const int64_t rows = args.counts[r * args.num_local_experts + e];
+      copy(rank_major * args.width, expert_major * args.width,
+           rows * args.width * sizeof(float));
+      expert_major += rows;
+    }
+  }
+}
+
+}  // namespace
+
+void BuildPermutation(const BuildPermutationArgs& args,
+                      device::Stream& stream) {
+  const int64_t slots = args.tokens * args.topk;
+  const int64_t experts = args.num_experts;
+  // offsets[e + 1] counts expert e, then, summed up, is its end; offsets[e] is
+  // the next free row of e while rows are handed out, which leaves every entry
+  // one place early.
+  std::memset(args.offsets, 0, (experts + 1) * sizeof(int64_t));
+  for (int64_t s = 0; s < slots; ++s) ++args.offsets[args.topk_index[s] + 1];
+  for (int64_t e = 0; e < experts; ++e) args.offsets[e + 1] += args.offsets[e];
+  for (int64_t s = 0; s < slots; ++s) {
+    const int32_t expert = args.topk_index[s];
+    const int64_t row = args.offsets[expert]++;
+    args.row_of_slot[s] = static_cast<int32_t>(row);
+    args.slot_of_row[row] = static_cast<int32_t>(s);
+    args.token_of_row[row] = static_cast<int32_t>(s / args.topk);
+    args.sorted_rows[s] = static_cast<int32_t>(row);
+    args.sorted_experts[s] = expert;
+  }
+  for (int64_t e = experts; e > 0; --e) args.offsets[e] = args.offsets[e - 1];
+  args.offsets[0] = 0;
+  for (int64_t s = 0; s < slots; s += args.topk) {
+    SortSlots(args.topk, args.sorted_rows + s, args.sorted_experts + s);
+  }
+}
+
+void GatherRows(const GatherRowsArgs& args, device::Stream& stream) {
+  for (int64_t r = 0; r < args.rows; ++r) {
+    std::memcpy(args.out + r * args.hidden,
+                args.src + args.index[r] * args.hidden,
+                args.hidden * sizeof(float));
+  }
+}
+
+void GatherElements(const GatherElementsArgs& args, device::Stream& stream) {
+  for (int64_t i = 0; i < args.count; ++i)
+    args.out[i] = args.src[args.index[i]];
+}
+
+void CombineRows(const CombineRowsArgs& args, device::Stream& stream) {
+  for (int64_t token = 0; token < args.tokens; ++token) {
+    for (int64_t begin = 0; begin < args.hidden; begin += kColumns) {
+      const int64_t columns = std::min(kColumns, args.hidden - begin);
+      const int64_t at = token * args.hidden + begin;
+      const float* add1 = args.add1 != nullptr ? args.add1 + at : nullptr;
+      const float* add2 = args.add2 != nullptr ? args.add2 + at : nullptr;
+      float* out = args.out + at;
+      float total[kColumns];
+      SumColumns(args, token, begin, columns, total);
+      if (add1 != nullptr && add2 != nullptr) {
+        for (int64_t i = 0; i < columns; ++i) {
+          out[i] = (add1[i] + add2[i]) + total[i];
+        }
+      } else if (add1 != nullptr || add2 != nullptr) {
+        const float* add = add1 != nullptr ? add1 : add2;
+        for (int64_t i = 0; i < columns; ++i) out[i] = add[i] + total[i];
+      } else {
+        std::memcpy(out, total, columns * sizeof(float));
+      }
+    }
+  }
+}
+
+void RankMajorToExpertMajor(const ReorderChunksArgs& args,
+                            device::Stream& stream) {
+  ForEachChunk(
+      args, [&](int64_t rank_major, int64_t expert_major, int64_t bytes) {
+        std::memcpy(args.dst + expert_major, args.src + rank_major, bytes);
+      });
+}
+
+void ExpertMajorToRankMajor(const ReorderChunksArgs& args,
+                            device::Stream& stream) {
+  ForEachChunk(
+      args, [&](int64_t rank_major, int64_t expert_major, int64_t bytes) {
+        std::memcpy(args.dst + rank_major, args.src + expert_major, bytes);
+      });
+}
+
+void LocalExpertOffsets(const LocalExpertOffsetsArgs& args,
+                        device::Stream& stream) {
+  args.offsets[0] = 0;
+  for (int64_t e = 0; e < args.num_local_experts; ++e) {
+    int64_t rows = 0;
+    for (int64_t r = 0; r < args.num_ranks; ++r) {
+      rows += args.counts[r * args.num_local_experts + e];
+    }
+    args.offsets[e + 1] = args.offsets[e] + rows;
+  }
+}
+
+}  // namespace weft::ops

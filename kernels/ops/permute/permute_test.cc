@@ -1,0 +1,301 @@
+#include "kernels/ops/permute/permute.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/ops/testing/testing.h"
+
+namespace weft::ops {
+namespace {
+
+using testing::Close;
+using testing::Doubles;
+using testing::Floats;
+using testing::InlineStream;
+using testing::RandomFloats;
+using testing::SameBits;
+using testing::Unwritten;
+
+using Ints = std::vector<int32_t>;
+
+struct Permutation {
+  std::vector<int64_t> offsets;
+  Ints row_of_slot, slot_of_row, token_of_row, sorted_rows, sorted_experts;
+};
+
+Permutation Build(int64_t tokens, int64_t topk, int64_t experts,
+                  const Ints& index) {
+  const Ints unwritten(tokens * topk, -1);
+  Permutation p = {std::vector<int64_t>(experts + 1, -1),
+                   unwritten,
+                   unwritten,
+                   unwritten,
+                   unwritten,
+                   unwritten};
+  BuildPermutation(
+      {tokens, topk, experts, index.data(), p.offsets.data(),
+       p.row_of_slot.data(), p.slot_of_row.data(), p.token_of_row.data(),
+       p.sorted_rows.data(), p.sorted_experts.data()},
+      InlineStream());
+  return p;
+}
+
+// `topk` different experts for each token, in no particular order.
+Ints RandomChoices(int64_t tokens, int64_t topk, int64_t experts) {
+  std::mt19937 generator(tokens * 100 + topk);
+  Ints index;
+  Ints all(experts);
+  std::iota(all.begin(), all.end(), 0);
+  for (int64_t t = 0; t < tokens; ++t) {
+    std::shuffle(all.begin(), all.end(), generator);
+    index.insert(index.end(), all.begin(), all.begin() + topk);
+  }
+  return index;
+}
+
+struct Case {
+  std::string name;
+  int64_t tokens;
+  int64_t topk;
+  int64_t experts;
+  int64_t per_rank;
+};
+
+class Permute : public ::testing::TestWithParam<Case> {
+ protected:
+  Permute()
+      : index_(RandomChoices(c_.tokens, c_.topk, c_.experts)),
+        p_(Build(c_.tokens, c_.topk, c_.experts, index_)) {}
+
+  int64_t slots() const { return c_.tokens * c_.topk; }
+
+  const Case c_ = GetParam();
+  const Ints index_;
+  const Permutation p_;
+};
+
+TEST_P(Permute, RowsAreOrderedByExpertThenToken) {
+  std::vector<std::tuple<int32_t, int32_t, int32_t>> order;
+  for (int32_t s = 0; s < slots(); ++s) {
+    order.emplace_back(index_[s], s / c_.topk, s);
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<int64_t> offsets(c_.experts + 1);
+  for (int32_t row = 0; row < slots(); ++row) {
+    const auto [expert, token, slot] = order[row];
+    EXPECT_EQ(p_.slot_of_row[row], slot);
+    EXPECT_EQ(p_.token_of_row[row], token);
+    EXPECT_EQ(p_.row_of_slot[slot], row);
+    for (int64_t e = expert + 1; e <= c_.experts; ++e) ++offsets[e];
+  }
+  EXPECT_EQ(p_.offsets, offsets);
+}
+
+TEST_P(Permute, SortedSlotsAscendByExpert) {
+  for (int64_t t = 0; t < c_.tokens; ++t) {
+    std::map<int32_t, int32_t> row_of_expert;
+    for (int64_t j = 0; j < c_.topk; ++j) {
+      const int64_t s = t * c_.topk + j;
+      row_of_expert[index_[s]] = p_.row_of_slot[s];
+    }
+    int64_t at = t * c_.topk;
+    for (const auto& [expert, row] : row_of_expert) {
+      EXPECT_EQ(p_.sorted_experts[at], expert);
+      EXPECT_EQ(p_.sorted_rows[at], row);
+      ++at;
+    }
+  }
+}
+
+TEST_P(Permute, GathersRowsAndProbabilitiesAndTheirGradients) {
+  constexpr int64_t kHidden = 3;
+  const Floats x = RandomFloats(c_.tokens * kHidden, 1);
+  Floats rows = Unwritten(slots() * kHidden);
+  GatherRows({slots(), kHidden, x.data(), p_.token_of_row.data(), rows.data()},
+             InlineStream());
+  const Floats prob = RandomFloats(slots(), 2);
+  Floats prob_rows = Unwritten(slots());
+  GatherElements(
+      {slots(), prob.data(), p_.slot_of_row.data(), prob_rows.data()},
+      InlineStream());
+  for (int64_t s = 0; s < slots(); ++s) {
+    const int64_t row = p_.row_of_slot[s];
+    EXPECT_EQ(prob_rows[row], prob[s]);
+    for (int64_t i = 0; i < kHidden; ++i) {
+      EXPECT_EQ(rows[row * kHidden + i], x[s / c_.topk * kHidden + i]);
+    }
+  }
+  Floats back = Unwritten(slots());
+  GatherElements(
+      {slots(), prob_rows.data(), p_.row_of_slot.data(), back.data()},
+      InlineStream());
+  EXPECT_TRUE(SameBits(back, prob));
+}
+
+// The canonical order, spelled out with maps.
+Floats CanonicalSum(const Case& c, const Ints& index, const Permutation& p,
+                    const Floats& rows, int64_t hidden) {
+  Floats out(c.tokens * hidden);
+  for (int64_t t = 0; t < c.tokens; ++t) {
+    std::map<int32_t, std::map<int32_t, int32_t>> ranks;
+    for (int64_t j = 0; j < c.topk; ++j) {
+      const int64_t s = t * c.topk + j;
+      ranks[index[s] / c.per_rank][index[s]] = p.row_of_slot[s];
+    }
+    for (int64_t i = 0; i < hidden; ++i) {
+      bool first_rank = true;
+      for (const auto& [rank, experts] : ranks) {
+        bool first = true;
+        float partial = 0;
+        for (const auto& [expert, row] : experts) {
+          const float value = rows[row * hidden + i];
+          partial = first ? value : partial + value;
+          first = false;
+        }
+        float& sum = out[t * hidden + i];
+        sum = first_rank ? partial : sum + partial;
+        first_rank = false;
+      }
+    }
+  }
+  return out;
+}
+
+TEST_P(Permute, CombineSumsInTheCanonicalOrder) {
+  for (const int64_t hidden : {1, 7, 300}) {
+    const Floats rows = RandomFloats(slots() * hidden, 3);
+    const Floats add1 = RandomFloats(c_.tokens * hidden, 4);
+    const Floats add2 = RandomFloats(c_.tokens * hidden, 5);
+    const Floats routed = CanonicalSum(c_, index_, p_, rows, hidden);
+    const auto combine = [&](const float* a1, const float* a2) {
+      Floats out = Unwritten(c_.tokens * hidden);
+      CombineRows(
+          {c_.tokens, c_.topk, hidden, c_.per_rank, rows.data(),
+           p_.sorted_rows.data(), p_.sorted_experts.data(), a1, a2, out.data()},
+          InlineStream());
+      return out;
+    };
+    Floats with_one = routed;
+    Floats with_both = routed;
+    for (size_t i = 0; i < routed.size(); ++i) {
+      with_one[i] = add1[i] + routed[i];
+      with_both[i] = (add1[i] + add2[i]) + routed[i];
+    }
+    EXPECT_TRUE(SameBits(combine(nullptr, nullptr), routed));
+    EXPECT_TRUE(SameBits(combine(add1.data(), nullptr), with_one));
+    EXPECT_TRUE(SameBits(combine(nullptr, add1.data()), with_one));
+    EXPECT_TRUE(SameBits(combine(add1.data(), add2.data()), with_both));
+
+    Floats in_place = add2;
+    CombineRows({c_.tokens, c_.topk, hidden, c_.per_rank, rows.data(),
+                 p_.sorted_rows.data(), p_.sorted_experts.data(), add1.data(),
+                 in_place.data(), in_place.data()},
+                InlineStream());
+    EXPECT_TRUE(SameBits(in_place, with_both));
+  }
+}
+
+// GatherRows by token and CombineRows are each other's gradient.
+TEST_P(Permute, GatherAndCombineAreAdjoint) {
+  constexpr int64_t kHidden = 4;
+  const Floats x = RandomFloats(c_.tokens * kHidden, 1);
+  const Floats d_rows = RandomFloats(slots() * kHidden, 2);
+  Floats rows = Unwritten(slots() * kHidden);
+  GatherRows({slots(), kHidden, x.data(), p_.token_of_row.data(), rows.data()},
+             InlineStream());
+  Floats dx = Unwritten(x.size());
+  CombineRows({c_.tokens, c_.topk, kHidden, c_.per_rank, d_rows.data(),
+               p_.sorted_rows.data(), p_.sorted_experts.data(), nullptr,
+               nullptr, dx.data()},
+              InlineStream());
+  EXPECT_NEAR(testing::Dot(testing::ToDoubles(rows), d_rows),
+              testing::Dot(testing::ToDoubles(x), dx), 1e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, Permute,
+                         ::testing::Values(Case{"TwoOfEight", 9, 2, 8, 2},
+                                           Case{"FourOfEight", 12, 4, 8, 4},
+                                           Case{"EightOfSixteen", 5, 8, 16, 4},
+                                           Case{"AllExperts", 4, 6, 6, 3},
+                                           Case{"OneRank", 6, 3, 6, 6},
+                                           Case{"TopOne", 7, 1, 4, 1},
+                                           Case{"OneExpert", 5, 1, 1, 1},
+                                           Case{"OneToken", 1, 2, 8, 4},
+                                           Case{"NoToken", 0, 2, 8, 4}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(PermuteTest, OneExpertGetsEverything) {
+  const Permutation p = Build(3, 1, 4, {2, 2, 2});
+  EXPECT_EQ(p.offsets, (std::vector<int64_t>{0, 0, 0, 3, 3}));
+  EXPECT_EQ(p.row_of_slot, (Ints{0, 1, 2}));
+}
+
+// Sums that an order by expert alone would round differently.
+TEST(PermuteTest, CombineRoundsPerRankFirst) {
+  const float big = 16777216.0f;  // 2^24: adding 1 is lost
+  const Permutation p = Build(1, 4, 4, {3, 1, 0, 2});
+  const Floats rows = {big, 1, 1, 1};  // experts 0, 1, 2, 3
+  Floats out = Unwritten(1);
+  CombineRows({1, 4, 1, 2, rows.data(), p.sorted_rows.data(),
+               p.sorted_experts.data(), nullptr, nullptr, out.data()},
+              InlineStream());
+  EXPECT_EQ(out[0], big + 2);  // (big + 1) + (1 + 1)
+  CombineRows({1, 4, 1, 4, rows.data(), p.sorted_rows.data(),
+               p.sorted_experts.data(), nullptr, nullptr, out.data()},
+              InlineStream());
+  EXPECT_EQ(out[0], big);  // ((big + 1) + 1) + 1
+}
+
+TEST(PermuteTest, PartialSumsOfRanksCombineToTheSameBits) {
+  constexpr int64_t kHidden = 5;
+  const Permutation p = Build(1, 4, 8, {6, 1, 0, 7});
+  const Floats rows = RandomFloats(4 * kHidden, 1);  // experts 0, 1, 6, 7
+  Floats whole = Unwritten(kHidden);
+  CombineRows({1, 4, kHidden, 4, rows.data(), p.sorted_rows.data(),
+               p.sorted_experts.data(), nullptr, nullptr, whole.data()},
+              InlineStream());
+  Floats partial(2 * kHidden);
+  for (int64_t i = 0; i < kHidden; ++i) {
+    partial[i] = rows[i] + rows[kHidden + i];
+    partial[kHidden + i] = rows[2 * kHidden + i] + rows[3 * kHidden + i];
+  }
+  const Ints ranks = {0, 1};
+  Floats combined = Unwritten(kHidden);
+  CombineRows({1, 2, kHidden, 1, partial.data(), ranks.data(), ranks.data(),
+               nullptr, nullptr, combined.data()},
+              InlineStream());
+  EXPECT_TRUE(SameBits(combined, whole));
+}
+
+TEST(ReorderChunksTest, MovesChunksAndBack) {
+  constexpr int64_t kWidth = 2;
+  // Two experts; rank 0 sends 2 and 1 rows, rank 1 sends 0 and 3, rank 2
+  // sends 1 and 0. A row holds rank * 100 + expert * 10 + number.
+  const Ints counts = {2, 1, 0, 3, 1, 0};
+  const Floats numbers = {0, 1, 10, 110, 111, 112, 200};
+  const Floats expected = {0, 1, 200, 10, 110, 111, 112};
+  Floats src, want;
+  for (const float n : numbers) src.insert(src.end(), {n, -n});
+  for (const float n : expected) want.insert(want.end(), {n, -n});
+  Floats dst = Unwritten(src.size());
+  RankMajorToExpertMajor({3, 2, kWidth, counts.data(), src.data(), dst.data()},
+                         InlineStream());
+  EXPECT_TRUE(SameBits(dst, want));
+  Floats back = Unwritten(src.size());
+  ExpertMajorToRankMajor({3, 2, kWidth, counts.data(), dst.data(), back.data()},
+                         InlineStream());
+  EXPECT_TRUE(SameBits(back, src));
+
+  std::vector<int64_t> offsets(3, -1);
+  LocalExpertOffsets({3, 2, counts.data(), offsets.data()}, InlineStream());
+  EXPECT_EQ(offsets, (std::vector<int64_t>{0, 3, 7}));
+}
+
+}  // namespace
+}  // namespace weft::ops

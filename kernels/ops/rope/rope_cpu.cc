@@ -1,0 +1,64 @@
+#include <cmath>
+
+#include "kernels/ops/math/simd.h"
+#include "kernels/ops/rope/rope.h"
+
+namespace weft::ops {
+namespace {
+
+using simd::F8;
+
+// Rotates every query and key head; `direction` is 1 forward, -1 backward.
+void Rotate(const RopeArgs& args, float direction) {
+  const int64_t half = args.rot_dim / 2;
+  const int64_t rotated_heads = args.num_heads + args.num_kv_heads;
+  const int64_t width = (rotated_heads + args.num_kv_heads) * args.head_dim;
+  for (int64_t token = 0; token < args.tokens; ++token) {
+    const int64_t position = token % args.seq;
+    const float* cos = args.cos + position * half;
+    const float* sin = args.sin + position * half;
+    for (int64_t head = 0; head < rotated_heads; ++head) {
+      float* x = args.qkv + token * width + head * args.head_dim;
+      simd::ForEach8(half, [&](int64_t i, auto lanes) {
+        const F8 c = simd::Load(cos + i, lanes);
+        const F8 s = simd::Load(sin + i, lanes) * direction;
+        const F8 a = simd::Load(x + i, lanes);
+        const F8 b = simd::Load(x + half + i, lanes);
+        simd::Store(x + i, a * c - b * s, lanes);
+        simd::Store(x + half + i, b * c + a * s, lanes);
+      });
+    }
+  }
+}
+
+}  // namespace
+
+void BuildRopeFrequencies(int64_t rot_dim, double theta, float* inv_freq) {
+  for (int64_t i = 0; i < rot_dim / 2; ++i) {
+    const double exponent = -2.0 * static_cast<double>(i) / rot_dim;
+    inv_freq[i] = static_cast<float>(std::pow(theta, exponent));
+  }
+}
+
+void BuildRopeTables(int64_t positions, int64_t rot_dim, const float* inv_freq,
+                     float* cos, float* sin) {
+  const int64_t half = rot_dim / 2;
+  for (int64_t position = 0; position < positions; ++position) {
+    for (int64_t i = 0; i < half; ++i) {
+      const float angle = static_cast<float>(position) * inv_freq[i];
+      const double exact = angle;
+      cos[position * half + i] = static_cast<float>(std::cos(exact));
+      sin[position * half + i] = static_cast<float>(std::sin(exact));
+    }
+  }
+}
+
+void RopeForward(const RopeArgs& args, device::Stream& stream) {
+  Rotate(args, 1.0f);
+}
+
+void RopeBackward(const RopeArgs& args, device::Stream& stream) {
+  Rotate(args, -1.0f);
+}
+
+}  // namespace weft::ops

@@ -1,0 +1,120 @@
+#include "kernels/ops/rope/rope.h"
+
+#include <cmath>
+
+#include "gtest/gtest.h"
+#include "kernels/ops/testing/testing.h"
+
+namespace weft::ops {
+namespace {
+
+using testing::Close;
+using testing::Doubles;
+using testing::Floats;
+using testing::InlineStream;
+using testing::RandomFloats;
+using testing::SameBits;
+
+struct Case {
+  int64_t batch;
+  int64_t seq;
+  int64_t heads;
+  int64_t kv_heads;
+  int64_t head_dim;
+  int64_t rot_dim;
+};
+
+constexpr double kTheta = 100.0;
+
+class Rope : public ::testing::TestWithParam<Case> {
+ protected:
+  Rope() {
+    const int64_t half = c_.rot_dim / 2;
+    inv_freq_.resize(half);
+    cos_.resize(c_.seq * half);
+    sin_.resize(c_.seq * half);
+    BuildRopeFrequencies(c_.rot_dim, kTheta, inv_freq_.data());
+    BuildRopeTables(c_.seq, c_.rot_dim, inv_freq_.data(), cos_.data(),
+                    sin_.data());
+  }
+
+  int64_t width() const { return (c_.heads + 2 * c_.kv_heads) * c_.head_dim; }
+
+  RopeArgs Args(Floats& qkv) const {
+    return {c_.batch * c_.seq, c_.seq,      c_.heads,
+            c_.kv_heads,       c_.head_dim, c_.rot_dim,
+            cos_.data(),       sin_.data(), qkv.data()};
+  }
+
+  // By complex multiplication: (x[i] + j x[i + half]) e^(j angle).
+  Doubles Reference(const Doubles& qkv) const {
+    Doubles y = qkv;
+    const int64_t half = c_.rot_dim / 2;
+    for (int64_t t = 0; t < c_.batch * c_.seq; ++t) {
+      for (int64_t h = 0; h < c_.heads + c_.kv_heads; ++h) {
+        for (int64_t i = 0; i < half; ++i) {
+          const double angle =
+              (t % c_.seq) * std::pow(kTheta, -2.0 * i / c_.rot_dim);
+          const int64_t re = t * width() + h * c_.head_dim + i;
+          const int64_t im = re + half;
+          y[re] = qkv[re] * std::cos(angle) - qkv[im] * std::sin(angle);
+          y[im] = qkv[re] * std::sin(angle) + qkv[im] * std::cos(angle);
+        }
+      }
+    }
+    return y;
+  }
+
+  const Case c_ = GetParam();
+  Floats inv_freq_, cos_, sin_;
+};
+
+TEST_P(Rope, ForwardMatchesADoubleLoopAndLeavesTheRest) {
+  const Floats qkv = RandomFloats(c_.batch * c_.seq * width(), 1);
+  Floats rotated = qkv;
+  RopeForward(Args(rotated), InlineStream());
+  const Doubles expected = Reference(testing::ToDoubles(qkv));
+  EXPECT_TRUE(Close(rotated, expected, 5e-6, 1e-6));
+  for (size_t i = 0; i < qkv.size(); ++i) {
+    const int64_t at = static_cast<int64_t>(i) % width();
+    const bool is_value = at >= (c_.heads + c_.kv_heads) * c_.head_dim;
+    if (is_value || at % c_.head_dim >= c_.rot_dim) {
+      EXPECT_EQ(rotated[i], qkv[i]);
+    }
+  }
+}
+
+TEST_P(Rope, BackwardIsTheGradient) {
+  const Floats qkv = RandomFloats(c_.batch * c_.seq * width(), 1);
+  const Floats dy = RandomFloats(qkv.size(), 2);
+  const Doubles expected = testing::NumericGradient(
+      [&](const Doubles& x) { return testing::Dot(Reference(x), dy); },
+      testing::ToDoubles(qkv));
+  Floats dx = dy;
+  RopeBackward(Args(dx), InlineStream());
+  EXPECT_TRUE(Close(dx, expected, 5e-6, 1e-6));
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, Rope,
+                         ::testing::Values(Case{2, 5, 2, 1, 8, 8},
+                                           Case{1, 3, 4, 4, 6, 4},
+                                           Case{3, 1, 1, 1, 2, 2},
+                                           Case{1, 4, 2, 2, 34, 34},
+                                           Case{0, 4, 2, 2, 8, 8}));
+
+TEST(RopeTablesTest, FrequenciesAndAnglesAreFp32) {
+  Floats inv_freq(2);
+  BuildRopeFrequencies(4, 10000.0, inv_freq.data());
+  EXPECT_EQ(inv_freq[0], 1.0f);
+  EXPECT_EQ(inv_freq[1], 0.01f);
+  Floats cos(4);
+  Floats sin(4);
+  BuildRopeTables(2, 4, inv_freq.data(), cos.data(), sin.data());
+  EXPECT_TRUE(SameBits(Floats(cos.begin(), cos.begin() + 2), {1.0f, 1.0f}));
+  EXPECT_TRUE(SameBits(Floats(sin.begin(), sin.begin() + 2), {0.0f, 0.0f}));
+  EXPECT_EQ(cos[2], static_cast<float>(std::cos(1.0)));
+  EXPECT_EQ(sin[3], static_cast<float>(std::sin(double{0.01f})));
+}
+
+}  // namespace
+}  // namespace weft::ops

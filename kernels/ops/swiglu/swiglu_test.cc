@@ -1,0 +1,108 @@
+#include "kernels/ops/swiglu/swiglu.h"
+
+#include <cmath>
+
+#include "gtest/gtest.h"
+#include "kernels/ops/testing/testing.h"
+
+namespace weft::ops {
+namespace {
+
+using testing::Close;
+using testing::Doubles;
+using testing::Floats;
+using testing::InlineStream;
+using testing::RandomFloats;
+using testing::SameBits;
+using testing::Unwritten;
+
+struct Case {
+  int64_t rows;
+  int64_t ffn;
+  bool with_prob;
+};
+
+class Swiglu : public ::testing::TestWithParam<Case> {
+ protected:
+  Swiglu() {
+    gate_up_ = RandomFloats(c_.rows * 2 * c_.ffn, 1, 2.0);
+    d_out_ = RandomFloats(c_.rows * c_.ffn, 2);
+    prob_ = c_.with_prob ? RandomFloats(c_.rows, 3) : Floats(c_.rows, 1.0f);
+  }
+
+  const float* prob() const { return c_.with_prob ? prob_.data() : nullptr; }
+
+  Doubles Reference(const Doubles& gate_up, const Doubles& prob) const {
+    Doubles out(c_.rows * c_.ffn);
+    for (int64_t i = 0; i < c_.rows * c_.ffn; ++i) {
+      const int64_t row = i / c_.ffn;
+      const double g = gate_up[row * 2 * c_.ffn + i % c_.ffn];
+      const double u = gate_up[row * 2 * c_.ffn + c_.ffn + i % c_.ffn];
+      out[i] = g / (1 + std::exp(-g)) * u * prob[row];
+    }
+    return out;
+  }
+
+  const Case c_ = GetParam();
+  Floats gate_up_, d_out_, prob_;
+};
+
+TEST_P(Swiglu, ForwardMatchesADoubleLoop) {
+  Floats out = Unwritten(c_.rows * c_.ffn);
+  SwigluForward({c_.rows, c_.ffn, gate_up_.data(), prob(), out.data()},
+                InlineStream());
+  EXPECT_TRUE(Close(
+      out, Reference(testing::ToDoubles(gate_up_), testing::ToDoubles(prob_)),
+      1e-6, 1e-6));
+}
+
+TEST_P(Swiglu, BackwardIsTheGradient) {
+  Floats d_gate_up = Unwritten(gate_up_.size());
+  Floats d_prob = Unwritten(c_.rows);
+  SwigluBackward({c_.rows, c_.ffn, gate_up_.data(), prob(), d_out_.data(),
+                  d_gate_up.data(), d_prob.data()},
+                 InlineStream());
+  const Doubles x = testing::ToDoubles(gate_up_);
+  const Doubles p = testing::ToDoubles(prob_);
+  const auto of_gate_up = [&](const Doubles& v) {
+    return testing::Dot(Reference(v, p), d_out_);
+  };
+  const auto of_prob = [&](const Doubles& v) {
+    return testing::Dot(Reference(x, v), d_out_);
+  };
+  EXPECT_TRUE(
+      Close(d_gate_up, testing::NumericGradient(of_gate_up, x), 2e-6, 2e-6));
+  EXPECT_TRUE(Close(d_prob, testing::NumericGradient(of_prob, p), 1e-5, 2e-6));
+}
+
+TEST_P(Swiglu, BackwardInPlaceAndWithoutProbGradient) {
+  Floats apart = Unwritten(gate_up_.size());
+  SwigluBackward({c_.rows, c_.ffn, gate_up_.data(), prob(), d_out_.data(),
+                  apart.data(), nullptr},
+                 InlineStream());
+  Floats in_place = gate_up_;
+  SwigluBackward({c_.rows, c_.ffn, in_place.data(), prob(), d_out_.data(),
+                  in_place.data(), nullptr},
+                 InlineStream());
+  EXPECT_TRUE(SameBits(in_place, apart));
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, Swiglu,
+                         ::testing::Values(Case{0, 8, true}, Case{1, 1, true},
+                                           Case{3, 8, true}, Case{2, 21, false},
+                                           Case{4, 40, true}));
+
+TEST(SwigluTest, SaturatedGatesStayFinite) {
+  const Floats gate_up = {-500, 500, -90, 1, 2, 3};
+  Floats out = Unwritten(3);
+  SwigluForward({1, 3, gate_up.data(), nullptr, out.data()}, InlineStream());
+  EXPECT_TRUE(Close(out, {0, 1000, 0}, 1e-30, 0));
+  const Floats d_out = {1, 1, 1};
+  Floats d = Unwritten(6);
+  SwigluBackward({1, 3, gate_up.data(), nullptr, d_out.data(), d.data()},
+                 InlineStream());
+  EXPECT_TRUE(Close(d, {0, 2, 0, 0, 500, 0}, 1e-30, 0));
+}
+
+}  // namespace
+}  // namespace weft::ops

@@ -1,0 +1,128 @@
+#include "kernels/ops/testing/testing.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace weft::ops::testing {
+namespace {
+
+class Inline : public device::Stream {
+ public:
+  absl::string_view name() const override { return "inline"; }
+  void Launch(device::WorkFn fn, void* arg) override {
+    const absl::Status status = fn(arg, *this);
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  void Wait(device::Event& event) override {}
+  void Record(device::Event& event) override {}
+  absl::Status Synchronize() override { return absl::OkStatus(); }
+};
+
+}  // namespace
+
+device::Stream& InlineStream() {
+  static Inline stream;
+  return stream;
+}
+
+Floats RandomFloats(int64_t count, uint64_t seed, double stddev) {
+  std::mt19937_64 generator(seed);
+  std::normal_distribution<double> normal(0.0, stddev);
+  Floats values(count);
+  for (float& value : values) value = static_cast<float>(normal(generator));
+  return values;
+}
+
+Floats Unwritten(int64_t count) {
+  return Floats(count, std::numeric_limits<float>::quiet_NaN());
+}
+
+Doubles ToDoubles(const Floats& values) {
+  return Doubles(values.begin(), values.end());
+}
+
+::testing::AssertionResult Close(const Floats& actual, const Doubles& expected,
+                                 double abs, double rel) {
+  if (actual.size() != expected.size()) {
+    return ::testing::AssertionFailure()
+           << "sizes " << actual.size() << " and " << expected.size();
+  }
+  double worst = 0;
+  size_t worst_at = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    const double error = std::abs(actual[i] - expected[i]);
+    const double excess = error / (abs + rel * std::abs(expected[i]));
+    if (!(excess <= worst)) {  // a NaN, too
+      worst =
+          std::isnan(excess) ? std::numeric_limits<double>::infinity() : excess;
+      worst_at = i;
+    }
+  }
+  if (worst <= 1) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure()
+         << "element " << worst_at << " of " << actual.size() << " is "
+         << actual[worst_at] << ", expected " << expected[worst_at] << ": "
+         << worst << " times the bound " << abs << " + " << rel << " * |x|";
+}
+
+::testing::AssertionResult CloseInNorm(const Floats& actual,
+                                       const Doubles& expected, double bound) {
+  if (actual.size() != expected.size()) {
+    return ::testing::AssertionFailure()
+           << "sizes " << actual.size() << " and " << expected.size();
+  }
+  double error = 0;
+  double norm = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    error += (actual[i] - expected[i]) * (actual[i] - expected[i]);
+    norm += expected[i] * expected[i];
+  }
+  if (std::sqrt(error) <= bound * std::sqrt(norm)) {
+    return ::testing::AssertionSuccess();
+  }
+  return ::testing::AssertionFailure()
+         << "relative error " << std::sqrt(error / norm) << ", bound " << bound;
+}
+
+::testing::AssertionResult SameBits(const Floats& a, const Floats& b) {
+  if (a.size() != b.size()) {
+    return ::testing::AssertionFailure()
+           << "sizes " << a.size() << " and " << b.size();
+  }
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::memcmp(&a[i], &b[i], sizeof(float)) != 0) {
+      return ::testing::AssertionFailure()
+             << "element " << i << " of " << a.size() << ": " << a[i] << " and "
+             << b[i];
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+Doubles NumericGradient(const std::function<double(const Doubles&)>& loss,
+                        Doubles x, double step) {
+  Doubles gradient(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double value = x[i];
+    x[i] = value + step;
+    const double above = loss(x);
+    x[i] = value - step;
+    const double below = loss(x);
+    x[i] = value;
+    gradient[i] = (above - below) / (2 * step);
+  }
+  return gradient;
+}
+
+double Dot(const Doubles& a, const Floats& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+}  // namespace weft::ops::testing
