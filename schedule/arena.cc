@@ -1,6 +1,7 @@
 #include "schedule/arena.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <map>
 
@@ -8,6 +9,7 @@ namespace weft::schedule {
 namespace {
 
 constexpr int64_t kAlignment = 64;
+constexpr int kJoinInterval = 64;  // ops
 
 int64_t RoundUp(int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -25,6 +27,13 @@ void ForEachValue(const Op& op, Fn fn) {
   for (const GradUse& use : op.grads) {
     if (use.value >= 0) fn(use.value);
   }
+}
+
+// What every stream knows to have completed.
+StreamClock Settled(const std::array<StreamClock, kNumStreams>& streams) {
+  StreamClock settled = streams[0];
+  for (const StreamClock& stream : streams) settled.Meet(stream);
+  return settled;
 }
 
 // Free memory of one arena.
@@ -56,6 +65,22 @@ class FreeList {
 
   void Give(int64_t offset, int64_t bytes, const StreamClock& used_until) {
     free_.insert({offset, {bytes, used_until}});
+  }
+
+  // Joins adjacent blocks that every stream may use: `settled` is known to all.
+  void Join(const StreamClock& settled) {
+    for (auto it = free_.begin(); it != free_.end();) {
+      auto next = std::next(it);
+      const bool adjacent =
+          next != free_.end() && it->first + it->second.bytes == next->first;
+      if (adjacent && settled.Covers(it->second.used_until) &&
+          settled.Covers(next->second.used_until)) {
+        it->second.bytes += next->second.bytes;
+        free_.erase(next);
+      } else {
+        it = next;
+      }
+    }
   }
 
   int64_t top() const { return top_; }
@@ -119,8 +144,11 @@ void AssignOffsets(Program& program, const std::vector<StreamClock>& starts) {
   FreeList device;
   FreeList host;
   std::vector<StreamClock> used_until(program.values.size());
+  std::array<StreamClock, kNumStreams> latest;
   for (int id = 0; id < program.ops.size(); ++id) {
     const Op& op = program.ops[id];
+    latest[static_cast<int>(op.stream)].Add(starts[id]);
+    if (id % kJoinInterval == 0) device.Join(Settled(latest));
     std::vector<int> ending;
     ForEachValue(op, [&](int v) {
       Value& value = program.values[v];

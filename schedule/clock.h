@@ -34,6 +34,12 @@ class StreamClock {
       completed_[s] = std::max(completed_[s], other.completed_[s]);
     }
   }
+  // Keeps what both know.
+  void Meet(const StreamClock& other) {
+    for (int s = 0; s < kNumStreams; ++s) {
+      completed_[s] = std::min(completed_[s], other.completed_[s]);
+    }
+  }
 
  private:
   std::array<int, kNumStreams> completed_;

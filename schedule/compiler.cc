@@ -220,7 +220,8 @@ Program CompileOrder(const std::vector<NodePhase>& order,
                      const fsdp::UnitAssignment& units,
                      const CompileOptions& options) {
   Program program = Emitter(order, model, units, options).Run();
-  const std::vector<StreamClock> starts = PlaceWaits(program, model, units);
+  const std::vector<StreamClock> starts =
+      PlaceWaits(program, model, units, options.reduce_bytes);
   AssignOffsets(program, starts);
   return program;
 }

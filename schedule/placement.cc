@@ -1,7 +1,10 @@
 #include "schedule/placement.h"
 
 #include <algorithm>
+#include <deque>
 #include <functional>
+#include <set>
+#include <utility>
 
 namespace weft::schedule {
 namespace {
@@ -11,16 +14,17 @@ namespace {
 class Dependencies {
  public:
   Dependencies(const Program& program, const model::ModelDecl& model,
-               const fsdp::UnitAssignment& units)
+               const fsdp::UnitAssignment& units, int64_t reduce_bytes)
       : program_(program),
         model_(model),
         units_(units),
+        reduce_bytes_(reduce_bytes),
         writers_(program.values.size()),
         readers_(program.values.size()),
         gradient_writers_(units.buckets.size()) {}
 
   // Ops that must complete before op `id`, in no order.
-  std::vector<int> Of(int id) const {
+  std::vector<int> Of(int id) {
     std::vector<int> needed;
     const Op& op = program_.ops[id];
     switch (op.kind) {
@@ -54,7 +58,7 @@ class Dependencies {
 
   void Note(int id) {
     const Op& op = program_.ops[id];
-    if (op.kind == OpKind::kReduce) reduces_ = {id};
+    if (op.kind == OpKind::kReduce) NoteReduce(id);
     if (op.kind == OpKind::kControl) controls_ = {id};
     if (op.kind == OpKind::kGather) writers_[op.args[0]] = {id};
     if (op.kind != OpKind::kNode) return;
@@ -82,7 +86,25 @@ class Dependencies {
     return *model_.node(op.layer, op.node).Find(op.phase);
   }
 
-  void OfNode(const Op& op, std::vector<int>& needed) const {
+  void NoteReduce(int id) {
+    reduces_ = {id};
+    for (int value : program_.ops[id].args) {
+      in_flight_.push_back({id, program_.values[value].bytes});
+    }
+  }
+
+  // Makes room for a gradient of `bytes`.
+  void AdmitGradient(int64_t bytes, std::vector<int>& needed) {
+    in_flight_bytes_ += bytes;
+    while (in_flight_bytes_ > reduce_bytes_ && !in_flight_.empty()) {
+      const auto [reduce, freed] = in_flight_.front();
+      needed.push_back(reduce);
+      in_flight_bytes_ -= freed;
+      in_flight_.pop_front();
+    }
+  }
+
+  void OfNode(const Op& op, std::vector<int>& needed) {
     const auto& args = Phase(op).args;
     for (int i = 0; i < args.size(); ++i) {
       if (args[i].access == model::Access::kRead) {
@@ -93,8 +115,13 @@ class Dependencies {
       if (use.value >= 0) Append(writers_[use.value], needed);
     }
     // Several writers of one gradient run in order.
+    std::set<int> admitted;
     for (const GradUse& use : op.grads) {
       const int bucket = units_.bucket_of_param[use.param];
+      if (use.value >= 0 && writers_[use.value].empty() &&
+          admitted.insert(use.value).second) {
+        AdmitGradient(program_.values[use.value].bytes, needed);
+      }
       Append(use.value >= 0 ? writers_[use.value] : gradient_writers_[bucket],
              needed);
     }
@@ -103,10 +130,13 @@ class Dependencies {
   const Program& program_;
   const model::ModelDecl& model_;
   const fsdp::UnitAssignment& units_;
+  const int64_t reduce_bytes_;
   std::vector<std::vector<int>> writers_;
   std::vector<std::vector<int>> readers_;
   std::vector<std::vector<int>> gradient_writers_;
   std::vector<int> reduces_;  // the last one; one stream holds them all
+  std::deque<std::pair<int, int64_t>> in_flight_;  // (reduce, gradient bytes)
+  int64_t in_flight_bytes_ = 0;  // with gradients not yet given to a reduce
   std::vector<int> controls_;
 };
 
@@ -114,8 +144,9 @@ class Dependencies {
 
 std::vector<StreamClock> PlaceWaits(Program& program,
                                     const model::ModelDecl& model,
-                                    const fsdp::UnitAssignment& units) {
-  Dependencies dependencies(program, model, units);
+                                    const fsdp::UnitAssignment& units,
+                                    int64_t reduce_bytes) {
+  Dependencies dependencies(program, model, units, reduce_bytes);
   std::vector<StreamClock> starts(program.ops.size());
   std::array<StreamClock, kNumStreams> streams;
   for (int id = 0; id < program.ops.size(); ++id) {

@@ -49,9 +49,11 @@ absl::StatusOr<Plan> Compile(const v1::TrainingJob& job) {
   CompileOptions options;
   options.microbatches = plan.shape.microbatches;
   options.strategy = StrategyOf(job);
-  options.prefetch_bytes = job.fsdp().prefetch_bytes() > 0
-                               ? job.fsdp().prefetch_bytes()
-                               : DefaultPrefetchBytes(plan.units);
+  const int64_t two_units = TwoLargestUnits(plan.units);
+  options.prefetch_bytes = job.fsdp().prefetch_bytes();
+  options.reduce_bytes = job.fsdp().reduce_bytes();
+  if (options.prefetch_bytes == 0) options.prefetch_bytes = two_units;
+  if (options.reduce_bytes == 0) options.reduce_bytes = two_units;
   plan.train =
       CompileOrder(OrderOf(job, plan), plan.model, plan.units, options);
   if (job.eval().batches() > 0) {

@@ -77,6 +77,38 @@ TEST(CompileTest, ReuseOfMemoryKeepsTheArenaNearTheLiveSet) {
   EXPECT_LT(plan.train.arena_bytes, sum / 3);
 }
 
+TEST(CompileTest, TheArenaDoesNotGrowWithTheMicrobatches) {
+  for (bool delay : {false, true}) {
+    v1::TrainingJob job = SmallJob({4, 4, 4, 2});
+    job.mutable_schedule()->set_delay_wgrad(delay);
+    ASSERT_OK_AND_ASSIGN(Plan four, Compile(job));
+    job.mutable_batch()->set_global_batch(4 * 32);
+    ASSERT_OK_AND_ASSIGN(Plan thirty_two, Compile(job));
+    EXPECT_LT(thirty_two.train.arena_bytes, 1.1 * four.train.arena_bytes);
+  }
+}
+
+TEST(CompileTest, ASmallReduceBudgetSavesMemoryAndAddsWaits) {
+  v1::TrainingJob job = SmallJob({4, 4, 4, 2});
+  job.mutable_fsdp()->set_reduce_bytes(int64_t{1} << 40);
+  ASSERT_OK_AND_ASSIGN(Plan unbounded, Compile(job));
+  job.mutable_fsdp()->set_reduce_bytes(1);
+  ASSERT_OK_AND_ASSIGN(Plan bounded, Compile(job));
+  auto waits_for_reductions = [](const Plan& plan) {
+    int waits = 0;
+    for (const Op& op : plan.train.ops) {
+      if (op.kind != OpKind::kNode) continue;
+      for (int wait : op.waits) {
+        waits += plan.train.ops[wait].kind == OpKind::kReduce;
+      }
+    }
+    return waits;
+  };
+  EXPECT_EQ(waits_for_reductions(unbounded), 0);
+  EXPECT_GT(waits_for_reductions(bounded), 0);
+  EXPECT_LT(bounded.train.arena_bytes, unbounded.train.arena_bytes);
+}
+
 TEST(CompileTest, OneHostWaitAForwardOfAnMoeLayerAndNoneInBackward) {
   ASSERT_OK_AND_ASSIGN(Plan plan, Compile(SmallJob({3, 4, 2, 2})));
   int waits = 0;

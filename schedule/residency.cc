@@ -59,7 +59,7 @@ class IdleBytes {
 
 }  // namespace
 
-int64_t DefaultPrefetchBytes(const fsdp::UnitAssignment& units) {
+int64_t TwoLargestUnits(const fsdp::UnitAssignment& units) {
   std::vector<int64_t> bytes;
   for (const fsdp::Unit& unit : units.units) {
     if (unit.root) continue;

@@ -34,8 +34,8 @@ std::vector<Stay> PlanStays(const std::vector<NodePhase>& order,
                             const fsdp::UnitAssignment& units,
                             fsdp::Strategy strategy, int64_t prefetch_bytes);
 
-// The bytes of the two largest units: the default budget.
-int64_t DefaultPrefetchBytes(const fsdp::UnitAssignment& units);
+// The bytes of the two largest units: the default of both budgets.
+int64_t TwoLargestUnits(const fsdp::UnitAssignment& units);
 
 }  // namespace weft::schedule
 

@@ -83,7 +83,7 @@ TEST(PlanStaysTest, RootStaysForTheStep) {
 
 TEST(PlanStaysTest, PrefetchNeverExceedsTheBudget) {
   const Case c = MakeCase(6, /*world=*/4, /*ep=*/2);
-  const int64_t unit = DefaultPrefetchBytes(c.plan.units) / 2;
+  const int64_t unit = TwoLargestUnits(c.plan.units) / 2;
   size_t stays_with_small_budget = 0;
   for (int64_t budget : {int64_t{1}, unit / 2, unit, 2 * unit, 100 * unit}) {
     const auto stays =
@@ -99,7 +99,7 @@ TEST(PlanStaysTest, PrefetchNeverExceedsTheBudget) {
 TEST(PlanStaysTest, ABudgetOfAUnitGathersAheadOfTheFirstReader) {
   const Case c = MakeCase(4, /*world=*/4, /*ep=*/2);
   const auto stays = PlanStays(c.order, c.plan.model, c.plan.units, kZero3,
-                               DefaultPrefetchBytes(c.plan.units));
+                               TwoLargestUnits(c.plan.units));
   int ahead = 0;
   for (const Stay& stay : stays) ahead += stay.gather < stay.first_reader;
   EXPECT_GT(ahead, static_cast<int>(stays.size()) / 2);
@@ -108,7 +108,7 @@ TEST(PlanStaysTest, ABudgetOfAUnitGathersAheadOfTheFirstReader) {
 TEST(PlanStaysTest, GathersAreLaunchedInTheOrderOfTheirReaders) {
   const Case c = MakeCase(5, /*world=*/4, /*ep=*/2);
   const auto stays = PlanStays(c.order, c.plan.model, c.plan.units, kZero3,
-                               DefaultPrefetchBytes(c.plan.units));
+                               TwoLargestUnits(c.plan.units));
   for (int i = 1; i < stays.size(); ++i) {
     EXPECT_LE(stays[i - 1].gather, stays[i].gather);
   }
