@@ -1,0 +1,217 @@
+#include "worker/exec/engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "schedule/op_name.h"
+#include "worker/exec/engine_impl.h"
+#include "worker/exec/parameter_file.h"
+#include "worker/exec/trace.h"
+
+namespace weft::exec {
+namespace {
+
+double Seconds(int64_t nanos) { return static_cast<double>(nanos) * 1e-9; }
+
+}  // namespace
+
+EngineImpl::~EngineImpl() = default;
+
+absl::Status EngineImpl::ReadBatches(data::Split split, int64_t batch) {
+  const model::Shape& shape = plan_.shape;
+  const int64_t length = shape.sequence + 1;
+  int32_t* out = reinterpret_cast<int32_t*>(batches_->data());
+  // A microbatch of the job is one of every rank, ranks ascending.
+  const int64_t per_microbatch = shape.microbatch * shape.world;
+  const int64_t per_batch = per_microbatch * shape.microbatches;
+  for (int64_t m = 0; m < shape.microbatches; ++m) {
+    for (int64_t i = 0; i < shape.microbatch; ++i) {
+      int64_t index = batch * per_batch + m * per_microbatch +
+                      options_.binding.rank * shape.microbatch + i;
+      if (split == data::Split::kValidation) {
+        index %= std::max<int64_t>(1, options_.samples->size(split));
+      }
+      RETURN_IF_ERROR(options_.samples->Read(
+          split, index, absl::MakeSpan(out, static_cast<size_t>(length))));
+      out += length;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EngineImpl::Drain() {
+  absl::Status first;
+  for (const auto& stream : streams_) first.Update(stream->Synchronize());
+  return first;
+}
+
+absl::Status EngineImpl::RunProgram(const LoweredProgram& program,
+                                    data::Split split, int64_t batch) {
+  RETURN_IF_ERROR(ReadBatches(split, batch));
+  double* record = reinterpret_cast<double*>(control_->data());
+  record[fsdp::ControlRecord::kTokens] =
+      static_cast<double>(plan_.shape.tokens * plan_.shape.microbatches);
+  std::fill(routed_rows_.begin(), routed_rows_.end(), 0);
+  const absl::Status walked = Walk(program.entries());
+  const absl::Status drained = Drain();
+  RETURN_IF_ERROR(drained);  // the first error on the device
+  RETURN_IF_ERROR(walked);
+  if (options_.released_memory != ReleasedMemory::kReturn) {
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(options_.device->ReturnPages(arena_->data(), arena_->bytes(),
+                                               *streams_[0]));
+  return streams_[0]->Synchronize();
+}
+
+absl::Status EngineImpl::RunStep(int64_t step, int64_t control_word,
+                                 StepResult* result) {
+  step_ = step;
+  training_ = true;
+  exchanged_bytes_ = 0;
+  double* record = reinterpret_cast<double*>(control_->data());
+  record[fsdp::ControlRecord::kWord] = static_cast<double>(control_word);
+  const int64_t begin_ns = options_.clock->MonotonicNanos();
+  if (first_begin_ns_ < 0) first_begin_ns_ = begin_ns;
+  const absl::Status status =
+      RunProgram(*train_, data::Split::kTrain, step - 1);
+  if (!status.ok()) return Annotate(status, absl::StrCat("step ", step));
+  FillMetrics(begin_ns, options_.clock->MonotonicNanos(), result);
+  return absl::OkStatus();
+}
+
+absl::Status EngineImpl::FinishControl(void* engine) {
+  EngineImpl& self = *static_cast<EngineImpl*>(engine);
+  const double* records =
+      reinterpret_cast<const double*>(self.control_->data()) +
+      fsdp::ControlRecord::Doubles(self.plan_.shape.microbatches);
+  self.totals_ = fsdp::SumControl(records, self.plan_.world.size,
+                                  self.plan_.shape.microbatches);
+  return self.training_ ? self.FinishTrainControl() : absl::OkStatus();
+}
+
+// All ranks read the same records, so all fail, or none.
+absl::Status EngineImpl::FinishTrainControl() {
+  if (!std::isfinite(totals_.norm)) {
+    return absl::OutOfRangeError(absl::StrCat(
+        "the gradient norm is ", totals_.norm, " (loss ", totals_.mean_loss(),
+        "); the weights are those before the step"));
+  }
+  scalars_ = fsdp::ScalarsOf(adamw_, fsdp::LearningRate(rates_, step_), step_,
+                             totals_.norm);
+  return absl::OkStatus();
+}
+
+void EngineImpl::FillMetrics(int64_t begin_ns, int64_t end_ns,
+                             StepResult* result) {
+  result->control_word = totals_.word;
+  v1::StepMetrics& metrics = result->metrics;
+  metrics.set_step(step_);
+  metrics.set_loss(totals_.mean_loss());
+  metrics.set_grad_norm(totals_.norm);
+  metrics.set_learning_rate(scalars_.learning_rate);
+  metrics.set_tokens(static_cast<int64_t>(totals_.tokens));
+  metrics.set_step_seconds(Seconds(end_ns - begin_ns));
+  metrics.set_elapsed_seconds(Seconds(end_ns - first_begin_ns_));
+  metrics.set_ep_wire_bytes(exchanged_bytes_);
+  metrics.set_peak_device_bytes(resident_bytes_ + train_->peak_live_bytes());
+  metrics.set_expert_imbalance(ExpertImbalance());
+  result->spans.clear();
+  if (!options_.record_spans) return;
+  const absl::Span<const Span> spans = train_->spans();
+  result->spans.insert(result->spans.end(), spans.begin(), spans.end());
+  const OverlapTimes times = MeasureOverlap(train_stream_ops_, spans);
+  metrics.set_ep_seconds(Seconds(times.ep_ns));
+  metrics.set_ep_exposed_seconds(Seconds(times.ep_exposed_ns));
+  metrics.set_fsdp_seconds(Seconds(times.fsdp_ns));
+  metrics.set_fsdp_exposed_seconds(Seconds(times.fsdp_exposed_ns));
+}
+
+double EngineImpl::ExpertImbalance() const {
+  const int64_t experts = plan_.shape.experts;
+  double worst = 0;
+  for (size_t layer = 0; experts > 0 && layer < plan_.model.layers.size();
+       ++layer) {
+    const int64_t* rows = routed_rows_.data() + layer * experts;
+    int64_t most = 0;
+    int64_t sum = 0;
+    for (int64_t e = 0; e < experts; ++e) {
+      most = std::max(most, rows[e]);
+      sum += rows[e];
+    }
+    if (sum == 0) continue;
+    worst = std::max(
+        worst, static_cast<double>(most * experts) / static_cast<double>(sum));
+  }
+  return worst;
+}
+
+absl::StatusOr<v1::EvalMetrics> EngineImpl::RunEval(int64_t batches) {
+  if (eval_ == nullptr) {
+    return absl::FailedPreconditionError("the job has no validation program");
+  }
+  training_ = false;
+  double loss_sum = 0;
+  double tokens = 0;
+  for (int64_t batch = 0; batch < batches; ++batch) {
+    const absl::Status status =
+        RunProgram(*eval_, data::Split::kValidation, batch);
+    if (!status.ok()) {
+      return Annotate(status, absl::StrCat("validation after step ", step_,
+                                           ", batch ", batch));
+    }
+    loss_sum += totals_.loss_sum;
+    tokens += totals_.tokens;
+  }
+  v1::EvalMetrics metrics;
+  metrics.set_step(step_);
+  metrics.set_loss(tokens > 0 ? loss_sum / tokens : 0);
+  metrics.set_tokens(static_cast<int64_t>(tokens));
+  return metrics;
+}
+
+absl::Status EngineImpl::WriteParameters(absl::string_view folder) {
+  ParameterFileArgs args;
+  args.units = &plan_.units;
+  args.world = plan_.world;
+  args.rank = options_.binding.rank;
+  args.parameters = parameters_;
+  args.buckets = buckets_.get();
+  args.device = options_.device;
+  args.stream = streams_[0].get();
+  return WriteParameterFile(
+      args, absl::StrFormat("%s/rank-%05d.safetensors", folder, args.rank));
+}
+
+absl::Status EngineImpl::WriteTrace(const StepResult& result,
+                                    absl::string_view path) {
+  std::vector<TraceRow> rows;
+  for (int s = 0; s < schedule::kNumStreams; ++s) {
+    rows.push_back({s, schedule::Name(static_cast<schedule::StreamKind>(s))});
+  }
+  std::vector<TraceEvent> events;
+  for (const Span& span : result.spans) {
+    const schedule::Op& op = options_.train.ops[span.op];
+    if (op.kind == schedule::OpKind::kHostWait) continue;
+    events.push_back({schedule::OpName(plan_.model, plan_.units, op),
+                      static_cast<int>(op.stream), span.begin_ns, span.end_ns});
+  }
+  return WriteTextFile(std::string(path),
+                       TraceJson(options_.binding.rank, rows, events));
+}
+
+uint64_t EngineImpl::collective_hash() const {
+  return schedule::CollectiveHash(options_.train, plan_.model, plan_.units);
+}
+
+int64_t EngineImpl::live_set_excess_bytes() const {
+  return std::max(train_->live_set_excess_bytes(),
+                  eval_ != nullptr ? eval_->live_set_excess_bytes() : 0);
+}
+
+}  // namespace weft::exec

@@ -1,0 +1,107 @@
+// The Engine: owns a rank's memory, streams and lowered programs.
+#ifndef WEFT_WORKER_EXEC_ENGINE_IMPL_H_
+#define WEFT_WORKER_EXEC_ENGINE_IMPL_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "fsdp/runtime/control.h"
+#include "fsdp/runtime/learning_rate.h"
+#include "fsdp/runtime/optimizer.h"
+#include "fsdp/runtime/resident_buckets.h"
+#include "kernels/device/device.h"
+#include "schedule/plan.h"
+#include "worker/exec/engine.h"
+#include "worker/exec/lowering.h"
+#include "worker/exec/overlap.h"
+#include "worker/layers/node_context.h"
+
+namespace weft::exec {
+
+class EngineImpl : public Engine {
+ public:
+  explicit EngineImpl(EngineOptions options) : options_(std::move(options)) {}
+  ~EngineImpl() override;
+
+  // Call once, first.
+  absl::Status Prepare();
+
+  absl::Status RunStep(int64_t step, int64_t control_word,
+                       StepResult* result) override;
+  absl::StatusOr<v1::EvalMetrics> RunEval(int64_t batches) override;
+  absl::Status WriteParameters(absl::string_view folder) override;
+  absl::Status WriteTrace(const StepResult& result,
+                          absl::string_view path) override;
+
+  uint64_t collective_hash() const override;
+  uint64_t assignment_hash() const override { return plan_.units.Hash(); }
+  int64_t main_weight_bytes() const override {
+    return buckets_->main_weight_bytes();
+  }
+  int64_t live_set_excess_bytes() const override;
+
+ private:
+  absl::Status CheckOptions() const;
+  absl::Status CheckCommunicator(const comm::Communicator* comm,
+                                 fsdp::Axis axis, absl::string_view name) const;
+  absl::Status ReserveCommunicators();
+  void DescribeParameters();
+  absl::Status AllocateMemory();
+  absl::Status CreateStreams();
+  absl::Status InitializeConstantsAndWeights();
+  absl::Status LowerPrograms();
+  Bindings MakeBindings();
+
+  absl::Status ReadBatches(data::Split split, int64_t batch);
+  // Walks a program and drains all streams. `split` and `batch` say which
+  // samples it reads.
+  absl::Status RunProgram(const LoweredProgram& program, data::Split split,
+                          int64_t batch);
+  absl::Status Drain();
+  // A HostFn: the launching thread's part of the control op.
+  static absl::Status FinishControl(void* engine);
+  absl::Status FinishTrainControl();
+  void FillMetrics(int64_t begin_ns, int64_t end_ns, StepResult* result);
+  double ExpertImbalance() const;
+
+  EngineOptions options_;
+  schedule::Plan plan_;  // as this worker declares it
+  std::vector<fsdp::Parameter> parameters_;
+  fsdp::AdamWConfig adamw_;
+  fsdp::LearningRateSchedule rates_;
+
+  // Memory, in the order it is released in reverse.
+  std::unique_ptr<fsdp::ResidentBuckets> buckets_;
+  std::unique_ptr<device::Buffer> arena_;
+  std::unique_ptr<device::Buffer> host_arena_;
+  std::unique_ptr<device::Buffer> tables_;
+  std::unique_ptr<device::Buffer> batches_;
+  std::unique_ptr<device::Buffer> control_;
+  layers::Constants constants_;
+  std::vector<int64_t> routed_rows_;  // [layers, experts]
+  int64_t exchanged_bytes_ = 0;
+
+  std::unique_ptr<LoweredProgram> train_;
+  std::unique_ptr<LoweredProgram> eval_;
+  StreamOps train_stream_ops_;
+  int64_t resident_bytes_ = 0;  // parameters, gradients, optimizer, staging
+
+  // Of the step that runs.
+  bool training_ = false;
+  int64_t step_ = 0;
+  fsdp::OptimizerScalars scalars_;
+  fsdp::ControlTotals totals_;
+  int64_t first_begin_ns_ = -1;
+
+  // Last, so that they end before anything their work uses.
+  std::array<std::unique_ptr<device::Stream>, schedule::kNumStreams> streams_;
+};
+
+}  // namespace weft::exec
+
+#endif  // WEFT_WORKER_EXEC_ENGINE_IMPL_H_

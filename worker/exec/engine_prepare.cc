@@ -1,0 +1,271 @@
+// What an engine does once, before its first step: checks, memory, streams,
+// initial weights, lowering.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "fsdp/runtime/initialize.h"
+#include "kernels/ops/elementwise/elementwise.h"
+#include "kernels/ops/rope/rope.h"
+#include "worker/exec/engine_impl.h"
+#include "worker/layers/scratch.h"
+
+namespace weft::exec {
+namespace {
+
+using device::MemoryCategory;
+using schedule::Program;
+
+constexpr int64_t kFloat = sizeof(float);
+
+// Tables on the host on their way to the device, and the weights' initializer.
+struct StartWork {
+  const float* host_tables = nullptr;
+  float* tables = nullptr;
+  int64_t table_elements = 0;
+  fsdp::InitializeArgs weights;
+};
+
+absl::Status RunStart(void* arg, device::Stream& stream) {
+  const StartWork& work = *static_cast<const StartWork*>(arg);
+  ops::CopyArgs copy;
+  copy.count = work.table_elements;
+  copy.x = work.host_tables;
+  copy.out = work.tables;
+  ops::Copy(copy, stream);
+  fsdp::InitializeWeights(work.weights, stream);
+  return absl::OkStatus();
+}
+
+std::vector<fsdp::Residence> ResidenceOf(const schedule::Plan& plan,
+                                         fsdp::Strategy strategy) {
+  std::vector<fsdp::Residence> residence;
+  for (const fsdp::Bucket& bucket : plan.units.buckets) {
+    fsdp::Residence r;
+    r.weights = schedule::WeightsResident(strategy, bucket);
+    r.gradients = schedule::GradientsResident(strategy);
+    r.optimizer = strategy == fsdp::Strategy::kNoShard;
+    residence.push_back(r);
+  }
+  return residence;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
+  auto engine = std::make_unique<EngineImpl>(std::move(options));
+  RETURN_IF_ERROR(engine->Prepare());
+  return engine;
+}
+
+absl::Status EngineImpl::Prepare() {
+  plan_ = schedule::Declare(options_.job);
+  RETURN_IF_ERROR(CheckOptions());
+  RETURN_IF_ERROR(layers::CheckScratch(plan_.shape, plan_.model));
+  adamw_ = fsdp::AdamWConfigOf(options_.job.optimizer());
+  rates_ = fsdp::LearningRateOf(options_.job.optimizer(), options_.job.steps());
+  DescribeParameters();
+  RETURN_IF_ERROR(AllocateMemory());
+  RETURN_IF_ERROR(ReserveCommunicators());
+  RETURN_IF_ERROR(CreateStreams());
+  RETURN_IF_ERROR(InitializeConstantsAndWeights());
+  return LowerPrograms();
+}
+
+absl::Status EngineImpl::CheckOptions() const {
+  const fsdp::World& world = options_.binding.world;
+  if (world.size != plan_.world.size || world.ep != plan_.world.ep ||
+      options_.binding.rank < 0 || options_.binding.rank >= world.size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rank ", options_.binding.rank, " of a world of ", world.size,
+        " with ep ", world.ep, " does not fit the job's world of ",
+        plan_.world.size, " with ep ", plan_.world.ep));
+  }
+  const fsdp::Strategy strategy = options_.train.strategy;
+  if (strategy != fsdp::Strategy::kNoShard &&
+      strategy != fsdp::Strategy::kOptimGradsParams) {
+    return absl::UnimplementedError(
+        absl::StrCat("fsdp.strategy ", fsdp::Name(strategy),
+                     " has no runtime; choose no_shard or optim_grads_params"));
+  }
+  const Communicators& comms = options_.comms;
+  using fsdp::Axis;
+  RETURN_IF_ERROR(CheckCommunicator(comms.ep, Axis::kEp, "ep"));
+  RETURN_IF_ERROR(CheckCommunicator(comms.gather_dp, Axis::kDp, "gather.dp"));
+  RETURN_IF_ERROR(
+      CheckCommunicator(comms.gather_edp, Axis::kEdp, "gather.edp"));
+  RETURN_IF_ERROR(CheckCommunicator(comms.reduce_dp, Axis::kDp, "reduce.dp"));
+  RETURN_IF_ERROR(
+      CheckCommunicator(comms.reduce_edp, Axis::kEdp, "reduce.edp"));
+  return CheckCommunicator(comms.control, Axis::kDp, "control");
+}
+
+absl::Status EngineImpl::CheckCommunicator(const comm::Communicator* comm,
+                                           fsdp::Axis axis,
+                                           absl::string_view name) const {
+  if (comm == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("no communicator ", name));
+  }
+  const int size = plan_.world.GroupSize(axis);
+  const int index = plan_.world.IndexOf(axis, options_.binding.rank);
+  if (comm->size() == size && comm->rank() == index) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "communicator ", name, " is for position ", comm->rank(), " of ",
+      comm->size(), ", but the job has position ", index, " of ", size));
+}
+
+absl::Status EngineImpl::ReserveCommunicators() {
+  int64_t bucket_bytes = 0;
+  for (const fsdp::Bucket& bucket : plan_.units.buckets) {
+    bucket_bytes = std::max(bucket_bytes, bucket.elements * kFloat);
+  }
+  const model::Shape& shape = plan_.shape;
+  int64_t exchange_bytes = 0;
+  if (shape.experts > 0) {
+    exchange_bytes = std::max(shape.sent_rows(), shape.max_received_rows()) *
+                     shape.hidden * kFloat;
+    exchange_bytes = std::max(
+        exchange_bytes, shape.ep * shape.experts * int64_t{sizeof(int32_t)});
+  }
+  const Communicators& comms = options_.comms;
+  RETURN_IF_ERROR(comms.ep->Reserve(exchange_bytes));
+  for (comm::Communicator* comm :
+       {comms.gather_dp, comms.gather_edp, comms.reduce_dp, comms.reduce_edp}) {
+    RETURN_IF_ERROR(comm->Reserve(bucket_bytes));
+  }
+  return comms.control->Reserve(
+      plan_.world.size * int64_t{sizeof(double)} *
+      fsdp::ControlRecord::Doubles(shape.microbatches));
+}
+
+void EngineImpl::DescribeParameters() {
+  const int ep_rank =
+      plan_.world.IndexOf(fsdp::Axis::kEp, options_.binding.rank);
+  for (const model::ParamDecl& decl : plan_.model.params) {
+    fsdp::Parameter parameter;
+    parameter.name = decl.name;
+    if (decl.expert) parameter.global_begin = ep_rank * decl.local_elements();
+    parameter.init_std = decl.init_std;
+    parameter.init_constant = decl.init_constant;
+    parameter.decay = decl.decay;
+    parameters_.push_back(std::move(parameter));
+  }
+}
+
+absl::Status EngineImpl::AllocateMemory() {
+  device::Device& device = *options_.device;
+  const model::Shape& shape = plan_.shape;
+  fsdp::ResidentBuckets::Options resident;
+  resident.device = &device;
+  resident.units = &plan_.units;
+  resident.world = plan_.world;
+  resident.rank = options_.binding.rank;
+  resident.residence = ResidenceOf(plan_, options_.train.strategy);
+  ASSIGN_OR_RETURN(buckets_, fsdp::ResidentBuckets::Create(resident));
+  int64_t arena = options_.train.arena_bytes;
+  int64_t host_arena = options_.train.host_arena_bytes;
+  if (options_.eval.has_value()) {
+    arena = std::max(arena, options_.eval->arena_bytes);
+    host_arena = std::max(host_arena, options_.eval->host_arena_bytes);
+  }
+  ASSIGN_OR_RETURN(arena_, device.Allocate(arena, MemoryCategory::kArena));
+  ASSIGN_OR_RETURN(host_arena_, device.AllocateHost(host_arena));
+  ASSIGN_OR_RETURN(tables_,
+                   device.Allocate(shape.sequence * shape.head_dim * kFloat,
+                                   MemoryCategory::kStaging));
+  ASSIGN_OR_RETURN(
+      batches_,
+      device.AllocateHost(shape.microbatches * shape.microbatch *
+                          (shape.sequence + 1) * int64_t{sizeof(int32_t)}));
+  const int64_t doubles = fsdp::ControlRecord::Doubles(shape.microbatches);
+  ASSIGN_OR_RETURN(control_,
+                   device.AllocateHost((plan_.world.size + 1) * doubles *
+                                       int64_t{sizeof(double)}));
+  routed_rows_.assign(plan_.model.layers.size() * shape.experts, 0);
+  for (MemoryCategory category :
+       {MemoryCategory::kParameters, MemoryCategory::kGradients,
+        MemoryCategory::kOptimizer, MemoryCategory::kStaging}) {
+    resident_bytes_ += device.bytes_in_use(category);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EngineImpl::CreateStreams() {
+  for (int s = 0; s < schedule::kNumStreams; ++s) {
+    const auto kind = static_cast<schedule::StreamKind>(s);
+    ASSIGN_OR_RETURN(streams_[s],
+                     options_.device->CreateStream(schedule::Name(kind)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EngineImpl::InitializeConstantsAndWeights() {
+  const model::Shape& shape = plan_.shape;
+  const int64_t half = shape.sequence * shape.head_dim / 2;
+  ASSIGN_OR_RETURN(std::unique_ptr<device::Buffer> host,
+                   options_.device->AllocateHost(2 * half * kFloat));
+  float* cos = reinterpret_cast<float*>(host->data());
+  std::vector<float> frequencies(shape.head_dim / 2);
+  ops::BuildRopeFrequencies(shape.head_dim, shape.rope_theta,
+                            frequencies.data());
+  ops::BuildRopeTables(shape.sequence, shape.head_dim, frequencies.data(), cos,
+                       cos + half);
+  StartWork work;
+  work.host_tables = cos;
+  work.tables = reinterpret_cast<float*>(tables_->data());
+  work.table_elements = 2 * half;
+  work.weights.units = &plan_.units;
+  work.weights.buckets = buckets_.get();
+  work.weights.parameters = parameters_;
+  work.weights.seed = options_.job.seed();
+  constants_.rope_cos = work.tables;
+  constants_.rope_sin = work.tables + half;
+  device::Stream& stream = *streams_[0];
+  stream.Launch(&RunStart, &work);
+  return stream.Synchronize();
+}
+
+Bindings EngineImpl::MakeBindings() {
+  Bindings b;
+  b.plan = &plan_;
+  b.who = options_.binding;
+  b.device = options_.device;
+  b.comms = options_.comms;
+  for (int s = 0; s < schedule::kNumStreams; ++s) {
+    b.streams[s] = streams_[s].get();
+  }
+  b.arena = arena_.get();
+  b.host_arena = host_arena_.get();
+  b.buckets = buckets_.get();
+  b.parameters = parameters_;
+  b.constants = &constants_;
+  b.batches = reinterpret_cast<const int32_t*>(batches_->data());
+  b.control_record = reinterpret_cast<double*>(control_->data());
+  b.control_records =
+      b.control_record + fsdp::ControlRecord::Doubles(plan_.shape.microbatches);
+  b.finish_control = &FinishControl;
+  b.finish_control_arg = this;
+  b.optimizer = &adamw_;
+  b.scalars = &scalars_;
+  b.routed_rows = routed_rows_.data();
+  b.exchanged_bytes = &exchanged_bytes_;
+  b.clock = options_.clock;
+  b.released_memory = options_.released_memory;
+  b.record_spans = options_.record_spans;
+  b.check_live_set = options_.check_live_set;
+  return b;
+}
+
+absl::Status EngineImpl::LowerPrograms() {
+  const Bindings bindings = MakeBindings();
+  ASSIGN_OR_RETURN(train_, LoweredProgram::Lower(options_.train, bindings),
+                   _ << "lowering the training step");
+  train_stream_ops_ = OpsByStream(options_.train);
+  if (!options_.eval.has_value()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(eval_, LoweredProgram::Lower(*options_.eval, bindings),
+                   _ << "lowering the validation");
+  return absl::OkStatus();
+}
+
+}  // namespace weft::exec

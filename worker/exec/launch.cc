@@ -1,0 +1,71 @@
+#include "worker/exec/launch.h"
+
+#include <algorithm>
+
+#include "base/status_macros.h"
+
+namespace weft::exec {
+namespace {
+
+absl::Status Bury(const Launch& launch, device::Stream& stream) {
+  for (const Region& region : launch.dead) {
+    if (launch.dead_memory == ReleasedMemory::kPoison) {
+      RETURN_IF_ERROR(launch.device->Poison(region.data, region.bytes, stream));
+    } else if (launch.dead_memory == ReleasedMemory::kReturn) {
+      RETURN_IF_ERROR(
+          launch.device->ReturnPages(region.data, region.bytes, stream));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Check(const device::Device& device, const LiveSetCheck& check) {
+  ASSIGN_OR_RETURN(int64_t resident, device.ResidentBytes(*check.arena));
+  *check.excess_bytes =
+      std::max(*check.excess_bytes, resident - check.allowed_bytes);
+  return absl::OkStatus();
+}
+
+absl::Status RunAll(const Launch& launch, device::Stream& stream) {
+  for (const Region& region : launch.first_written) {
+    RETURN_IF_ERROR(launch.device->Poison(region.data, region.bytes, stream));
+  }
+  if (launch.work != nullptr) {
+    RETURN_IF_ERROR(launch.work(launch.arg, stream));
+  }
+  RETURN_IF_ERROR(Bury(launch, stream));
+  if (launch.check != nullptr) return Check(*launch.device, *launch.check);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status RunLaunch(void* arg, device::Stream& stream) {
+  const Launch& launch = *static_cast<const Launch*>(arg);
+  if (launch.span != nullptr) {
+    launch.span->begin_ns = launch.clock->MonotonicNanos();
+  }
+  const absl::Status status = RunAll(launch, stream);
+  if (launch.span != nullptr) {
+    launch.span->end_ns = launch.clock->MonotonicNanos();
+  }
+  return status.ok() ? status : Annotate(status, launch.label);
+}
+
+absl::Status Walk(absl::Span<const Entry> entries) {
+  for (const Entry& entry : entries) {
+    if (entry.stream == nullptr) {
+      for (device::Event* event : entry.waits) {
+        RETURN_IF_ERROR(event->Synchronize());
+      }
+      RETURN_IF_ERROR(entry.host_fn(entry.host_arg));
+      continue;
+    }
+    for (device::Event* event : entry.waits) entry.stream->Wait(*event);
+    entry.stream->Launch(&RunLaunch, entry.launch);
+    if (entry.record != nullptr) entry.stream->Record(*entry.record);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft::exec

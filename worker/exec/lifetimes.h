@@ -1,0 +1,41 @@
+// When the memory of a program's values is first written and when it is dead,
+// and how much may be live at a point of the step.
+//
+// Pure. All answers hold in every execution: they follow from the order of each
+// stream and the waits alone.
+#ifndef WEFT_WORKER_EXEC_LIFETIMES_H_
+#define WEFT_WORKER_EXEC_LIFETIMES_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "schedule/program.h"
+
+namespace weft::exec {
+
+// By value id.
+struct ValueLifetime {
+  int first = -1;  // op that writes it first; -1: unused
+  int last = -1;   // last use in launch order
+  // Op after whose work all uses have completed while nothing that reuses the
+  // memory has begun. -1: no op is such a point; the memory counts as live to
+  // the end of the step.
+  int dead_after = -1;
+};
+
+std::vector<ValueLifetime> LifetimesOf(const schedule::Program& program);
+
+// For every op after which some value is dead, the bytes of the device arena
+// that may be backed by memory once it is done, in whole pages; -1 for other
+// ops. Pages only partly inside a value are never returned and always count.
+std::vector<int64_t> AllowedBytes(const schedule::Program& program,
+                                  const std::vector<ValueLifetime>& lifetimes,
+                                  int64_t page_bytes);
+
+// Largest sum of bytes of device values live at once, in launch order.
+int64_t PeakLiveBytes(const schedule::Program& program,
+                      const std::vector<ValueLifetime>& lifetimes);
+
+}  // namespace weft::exec
+
+#endif  // WEFT_WORKER_EXEC_LIFETIMES_H_

@@ -1,0 +1,155 @@
+// Lowering: from a program to the flat array of bound launches.
+#ifndef WEFT_WORKER_EXEC_LOWERING_H_
+#define WEFT_WORKER_EXEC_LOWERING_H_
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "fsdp/runtime/control.h"
+#include "fsdp/runtime/optimizer.h"
+#include "fsdp/runtime/resident_buckets.h"
+#include "fsdp/runtime/transfer.h"
+#include "kernels/device/device.h"
+#include "schedule/plan.h"
+#include "worker/exec/engine.h"
+#include "worker/exec/launch.h"
+#include "worker/exec/lifetimes.h"
+#include "worker/layers/node_context.h"
+
+namespace weft::exec {
+
+// Memory and objects of an engine that launches are bound to. All of it
+// outlives the lowered program.
+struct Bindings {
+  const schedule::Plan* plan = nullptr;  // shape, model, world, units
+  schedule::Binding who;
+  device::Device* device = nullptr;
+  Communicators comms;
+  std::array<device::Stream*, schedule::kNumStreams> streams = {};
+  const device::Buffer* arena = nullptr;
+  const device::Buffer* host_arena = nullptr;
+  const fsdp::ResidentBuckets* buckets = nullptr;
+  absl::Span<const fsdp::Parameter> parameters;
+  const layers::Constants* constants = nullptr;
+  // i32[microbatches, microbatch, sequence + 1] on the host.
+  const int32_t* batches = nullptr;
+  double* control_record = nullptr;
+  double* control_records = nullptr;
+  // Called by the launching thread once the control collective is complete.
+  HostFn finish_control = nullptr;
+  void* finish_control_arg = nullptr;
+  const fsdp::AdamWConfig* optimizer = nullptr;
+  const fsdp::OptimizerScalars* scalars = nullptr;
+  // i64[layers, experts] rows routed to each expert so far in the step, as the
+  // counts of this rank's EP group tell. Written by the launching thread.
+  int64_t* routed_rows = nullptr;
+  // Bytes this rank sent in all-to-alls so far. Written on the ep stream.
+  int64_t* exchanged_bytes = nullptr;
+  Clock* clock = nullptr;
+  ReleasedMemory released_memory = ReleasedMemory::kKeep;
+  bool record_spans = true;
+  bool check_live_set = false;
+};
+
+// Owns what the entries point to. Not moved once lowered.
+class LoweredProgram {
+ public:
+  // INVALID_ARGUMENT when the program does not fit the plan; see
+  // program_check.h.
+  static absl::StatusOr<std::unique_ptr<LoweredProgram>> Lower(
+      const schedule::Program& program, const Bindings& bindings);
+
+  absl::Span<const Entry> entries() const { return entries_; }
+  // Of the last step, by op.
+  absl::Span<const Span> spans() const { return spans_; }
+  const std::string& label(int op) const { return labels_[op]; }
+  int64_t peak_live_bytes() const { return peak_live_bytes_; }
+  int64_t live_set_excess_bytes() const;
+
+ private:
+  // A node phase bound to its memory.
+  struct NodeWork {
+    layers::NodeFn fn = nullptr;
+    layers::NodeContext ctx;
+    int64_t* exchanged_bytes = nullptr;  // all-to-alls only
+  };
+  // Adds a counts matrix to the rows routed per expert.
+  struct CountsTally {
+    const int32_t* counts = nullptr;
+    int64_t* routed_rows = nullptr;
+    int64_t ranks = 0;
+    int64_t experts = 0;
+  };
+
+  explicit LoweredProgram(const Bindings& bindings) : b_(bindings) {}
+
+  absl::Status LowerAll(const schedule::Program& program);
+  absl::Status PrepareOp(const schedule::Program& program, int id);
+  absl::Status BindWork(const schedule::Program& program, int id);
+  absl::Status BindNode(const schedule::Program& program, int id);
+  void BindGather(const schedule::Program& program, int id);
+  void BindReduce(const schedule::Program& program, int id);
+  void BindControl(const schedule::Program& program, int id);
+  void BindOptimizer(const schedule::Program& program, int id);
+  absl::Status BindWorkspace(layers::NodeContext& ctx);
+  void BindMemory(const schedule::Program& program);
+  absl::Status CreateEvents(const schedule::Program& program);
+  void AppendEntries(const schedule::Program& program, int id);
+  void AppendHostWait(const schedule::Program& program, int id);
+
+  static absl::Status RunNode(void* arg, device::Stream& stream);
+  static absl::Status RunGather(void* arg, device::Stream& stream);
+  static absl::Status RunReduceToShard(void* arg, device::Stream& stream);
+  static absl::Status RunReduceInPlace(void* arg, device::Stream& stream);
+  static absl::Status RunControl(void* arg, device::Stream& stream);
+  static absl::Status RunOptimizer(void* arg, device::Stream& stream);
+  static absl::Status TallyCounts(void* arg);
+
+  std::byte* Address(const schedule::Value& value) const;
+  float* ParamAddress(const schedule::Program& program,
+                      const schedule::ParamUse& use) const;
+  float* GradAddress(const schedule::Program& program,
+                     const schedule::GradUse& use) const;
+  comm::CollectiveTag TagOf(const schedule::Program& program, int id) const;
+  device::Event* EventOf(int op) const { return events_[op].get(); }
+
+  const Bindings b_;
+  std::vector<Entry> entries_;
+  std::vector<Launch> launches_;  // by op
+  std::vector<Span> spans_;       // by op
+  std::vector<std::string> labels_;
+  std::vector<std::unique_ptr<device::Event>>
+      events_;                         // by op; null: not needed
+  std::vector<LiveSetCheck> checks_;   // by op
+  std::vector<int64_t> excess_bytes_;  // by op
+  int64_t peak_live_bytes_ = 0;
+
+  // Memory the launches point to; deques, because it must not move.
+  std::deque<NodeWork> nodes_;
+  std::deque<fsdp::GatherWork> gathers_;
+  std::deque<fsdp::ReduceWork> reduces_;
+  std::deque<fsdp::ControlWork> controls_;
+  std::deque<fsdp::OptimizerWork> optimizers_;
+  std::deque<CountsTally> tallies_;
+  std::deque<std::vector<void*>> args_;
+  std::deque<std::vector<const float*>> params_;
+  std::deque<std::vector<layers::Grad>> grads_;
+  std::deque<std::vector<comm::Segment>> segments_;
+  std::deque<std::vector<fsdp::Range>> paddings_;
+  std::deque<std::vector<fsdp::SliceView>> slices_;
+  std::deque<std::vector<const double*>> losses_;
+  std::deque<std::vector<fsdp::OptimizerSegment>> optimizer_segments_;
+  std::deque<std::vector<Region>> regions_;
+  std::deque<std::vector<device::Event*>> waits_;
+  std::vector<std::unique_ptr<device::Buffer>> host_buffers_;
+};
+
+}  // namespace weft::exec
+
+#endif  // WEFT_WORKER_EXEC_LOWERING_H_
