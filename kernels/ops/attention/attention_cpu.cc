@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "kernels/ops/attention/attention.h"
 #include "kernels/ops/gemm/sgemm_cpu.h"
@@ -54,26 +55,41 @@ void Scores(const AttentionShape& s, const Block& b, const float* q,
          width, k, width, 0.0f, scores, b.keys});
 }
 
+// How many keys of a row to work on: those seen, rounded up to whole steps.
+int64_t PaddedKeys(int64_t seen, int64_t keys) {
+  const int64_t padded =
+      (seen + simd::kLanes - 1) / simd::kLanes * simd::kLanes;
+  return std::min(padded, keys);
+}
+
+// Hides the keys from `seen` on: e to the power of their score is zero.
+void Mask(float* scores, int64_t seen, int64_t padded) {
+  std::fill(scores + seen, scores + padded,
+            -std::numeric_limits<float>::infinity());
+}
+
 // Turns a row of scores into probabilities; keys from `seen` on get zero.
 // Returns the log of the sum of exponentials.
 float SoftmaxRow(float* row, int64_t seen, int64_t keys) {
+  const int64_t padded = PaddedKeys(seen, keys);
+  Mask(row, seen, padded);
   F8 max8 = simd::Splat(row[0]);
-  simd::ForEach8(seen, [&](int64_t i, auto lanes) {
+  simd::ForEach8(padded, [&](int64_t i, auto lanes) {
     max8 = simd::Max(max8, simd::Load(row + i, lanes, row[0]));
   });
   const float max = simd::MaxLanes(max8);
   F8 sums = {};
-  simd::ForEach8(seen, [&](int64_t i, auto lanes) {
+  simd::ForEach8(padded, [&](int64_t i, auto lanes) {
     const F8 e = simd::Exp(simd::Load(row + i, lanes) - max);
     sums += simd::Keep(e, lanes);
     simd::Store(row + i, e, lanes);
   });
   const float sum = simd::SumLanes(sums);
   const float scale = 1.0f / sum;
-  simd::ForEach8(seen, [&](int64_t i, auto lanes) {
+  simd::ForEach8(padded, [&](int64_t i, auto lanes) {
     simd::Store(row + i, simd::Load(row + i, lanes) * scale, lanes);
   });
-  std::fill(row + seen, row + keys, 0.0f);
+  std::fill(row + padded, row + keys, 0.0f);
   return max + std::log(sum);
 }
 
@@ -107,13 +123,15 @@ float Dot(const float* a, const float* b, int64_t count) {
 // scores -> p = exp(scores - lse); d_p -> ds = p * (d_p - delta).
 void SoftmaxGradRow(float lse, float delta, int64_t seen, int64_t keys,
                     float* scores, float* d_p) {
-  simd::ForEach8(seen, [&](int64_t i, auto lanes) {
+  const int64_t padded = PaddedKeys(seen, keys);
+  Mask(scores, seen, padded);
+  simd::ForEach8(padded, [&](int64_t i, auto lanes) {
     const F8 p = simd::Exp(simd::Load(scores + i, lanes) - lse);
     simd::Store(scores + i, p, lanes);
     simd::Store(d_p + i, p * (simd::Load(d_p + i, lanes) - delta), lanes);
   });
-  std::fill(scores + seen, scores + keys, 0.0f);
-  std::fill(d_p + seen, d_p + keys, 0.0f);
+  std::fill(scores + padded, scores + keys, 0.0f);
+  std::fill(d_p + padded, d_p + keys, 0.0f);
 }
 
 // Writes dq of the block and adds to dk, dv of the keys it sees.
