@@ -1,0 +1,187 @@
+#include "worker/exec/testing/local_world.h"
+
+#include <cstring>
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "base/mutex.h"
+#include "base/status_macros.h"
+#include "checkpoint/format/safetensors_file.h"
+#include "kernels/device/cpu/cpu_device.h"
+
+namespace weft::exec::testing {
+namespace {
+
+// An empty folder for one call.
+absl::StatusOr<std::string> MakeFolder() {
+  const char* root = std::getenv("TEST_TMPDIR");
+  std::string path =
+      absl::StrCat(root != nullptr ? root : "/tmp", "/local_world.XXXXXX");
+  if (::mkdtemp(path.data()) == nullptr) {
+    return absl::InternalError(absl::StrCat("cannot create ", path));
+  }
+  return path;
+}
+
+int64_t Elements(const model::ParamDecl& param) {
+  int64_t elements = 1;
+  for (int64_t size : param.shape) elements *= size;
+  return elements;
+}
+
+// Copies the fragments of one file into whole parameters, counting elements.
+absl::Status CopyFragments(const std::string& path,
+                           std::map<std::string, std::vector<float>>& params,
+                           std::map<std::string, int64_t>& seen) {
+  ASSIGN_OR_RETURN(const checkpoint::SafetensorsFile file,
+                   checkpoint::SafetensorsFile::Open(path));
+  for (const checkpoint::SafetensorsView& view : file.tensors()) {
+    const std::vector<std::string> parts = absl::StrSplit(view.name, '@');
+    int64_t begin = 0;
+    if (parts.size() != 2 || !absl::SimpleAtoi(parts[1], &begin)) {
+      return absl::InternalError(absl::StrCat("fragment ", view.name));
+    }
+    std::vector<float>& whole = params[parts[0]];
+    if (begin + view.elements() > static_cast<int64_t>(whole.size())) {
+      return absl::InternalError(absl::StrCat(view.name, " is too long"));
+    }
+    std::memcpy(whole.data() + begin, view.bytes.data(), view.bytes.size());
+    seen[parts[0]] += view.elements();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LocalWorld>> LocalWorld::Create(
+    LocalWorldOptions options) {
+  auto world = std::unique_ptr<LocalWorld>(new LocalWorld(std::move(options)));
+  const LocalWorldOptions& opts = world->options_;
+  ASSIGN_OR_RETURN(world->plan_, schedule::Compile(opts.job));
+  if (opts.edit) opts.edit(world->plan_.train);
+  ASSIGN_OR_RETURN(world->cancellation_, comm::Cancellation::Create());
+  comm::LoopbackOptions loopback;
+  loopback.ranks = world->plan_.world.size;
+  loopback.deadline = opts.deadline;
+  loopback.cancellation = world->cancellation_.get();
+  loopback.interceptor = opts.interceptor;
+  ASSIGN_OR_RETURN(world->loopback_,
+                   comm::LoopbackWorld::Create(std::move(loopback)));
+  for (int rank = 0; rank < world->plan_.world.size; ++rank) {
+    world->ranks_.push_back(std::make_unique<Rank>());
+    RETURN_IF_ERROR(world->CreateRank(rank));
+  }
+  return world;
+}
+
+LocalWorld::~LocalWorld() = default;
+
+absl::StatusOr<comm::Communicator*> LocalWorld::CreateCommunicator(
+    int rank, fsdp::Axis axis, absl::string_view name) {
+  ASSIGN_OR_RETURN(std::unique_ptr<comm::Communicator> communicator,
+                   loopback_->CreateCommunicator(
+                       name, plan_.world.Members(axis, rank), rank));
+  std::vector<std::unique_ptr<comm::Communicator>>& all =
+      ranks_[rank]->communicators;
+  all.push_back(std::move(communicator));
+  return all.back().get();
+}
+
+absl::Status LocalWorld::CreateRank(int rank) {
+  Rank& r = *ranks_[rank];
+  device::CpuDeviceOptions device_options;
+  device_options.stream_queue_capacity = 1 << 14;
+  ASSIGN_OR_RETURN(r.device, device::CreateCpuDevice(device_options));
+  r.samples =
+      std::make_unique<SyntheticSamples>(plan_.shape.vocab, options_.samples);
+  using fsdp::Axis;
+  EngineOptions engine;
+  engine.job = options_.job;
+  engine.binding = {rank, plan_.world};
+  engine.train = plan_.train;
+  engine.eval = plan_.eval;
+  engine.device = r.device.get();
+  engine.samples = r.samples.get();
+  engine.clock = options_.clocks.empty() ? &RealClock() : options_.clocks[rank];
+  engine.released_memory = options_.released_memory;
+  engine.check_live_set = options_.check_live_set;
+  Communicators& c = engine.comms;
+  ASSIGN_OR_RETURN(c.ep, CreateCommunicator(rank, Axis::kEp, "ep"));
+  ASSIGN_OR_RETURN(c.gather_dp,
+                   CreateCommunicator(rank, Axis::kDp, "gather.dp"));
+  ASSIGN_OR_RETURN(c.gather_edp,
+                   CreateCommunicator(rank, Axis::kEdp, "gather.edp"));
+  ASSIGN_OR_RETURN(c.reduce_dp,
+                   CreateCommunicator(rank, Axis::kDp, "reduce.dp"));
+  ASSIGN_OR_RETURN(c.reduce_edp,
+                   CreateCommunicator(rank, Axis::kEdp, "reduce.edp"));
+  ASSIGN_OR_RETURN(c.control, CreateCommunicator(rank, Axis::kDp, "control"));
+  ASSIGN_OR_RETURN(r.engine, Engine::Create(std::move(engine)));
+  return absl::OkStatus();
+}
+
+absl::Status LocalWorld::ForEachRank(
+    const std::function<absl::Status(int rank, Engine& engine)>& fn) {
+  Mutex mu;
+  absl::Status first;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      const absl::Status status = fn(rank, engine(rank));
+      if (status.ok()) return;
+      MutexLock lock(&mu);
+      if (!first.ok()) return;
+      first = Annotate(status, absl::StrCat("rank ", rank));
+      cancellation_->Cancel(first);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return first;
+}
+
+absl::StatusOr<std::vector<std::vector<StepResult>>> LocalWorld::RunSteps(
+    int steps) {
+  std::vector<std::vector<StepResult>> results(size());
+  RETURN_IF_ERROR(ForEachRank([&](int rank, Engine& engine) -> absl::Status {
+    results[rank].resize(steps);
+    for (int i = 0; i < steps; ++i) {
+      RETURN_IF_ERROR(engine.RunStep(steps_run_ + i + 1, /*control_word=*/0,
+                                     &results[rank][i]));
+    }
+    return absl::OkStatus();
+  }));
+  steps_run_ += steps;
+  return results;
+}
+
+absl::StatusOr<std::map<std::string, std::vector<float>>>
+LocalWorld::Parameters() {
+  ASSIGN_OR_RETURN(const std::string folder, MakeFolder());
+  RETURN_IF_ERROR(ForEachRank(
+      [&](int, Engine& engine) { return engine.WriteParameters(folder); }));
+  std::map<std::string, std::vector<float>> params;
+  for (const model::ParamDecl& decl : plan_.model.params) {
+    params[decl.name].resize(Elements(decl));
+  }
+  std::map<std::string, int64_t> seen;
+  for (int rank = 0; rank < size(); ++rank) {
+    RETURN_IF_ERROR(
+        CopyFragments(absl::StrFormat("%s/rank-%05d.safetensors", folder, rank),
+                      params, seen));
+  }
+  std::filesystem::remove_all(folder);
+  for (const auto& [name, values] : params) {
+    if (seen[name] != static_cast<int64_t>(values.size())) {
+      return absl::InternalError(absl::StrCat(name, ": files hold ", seen[name],
+                                              " of ", values.size()));
+    }
+  }
+  return params;
+}
+
+}  // namespace weft::exec::testing

@@ -1,0 +1,92 @@
+// All ranks of a job in one process: a thread a rank, CPU devices, loopback
+// communicators.
+//
+//   LocalWorldOptions options;
+//   options.job = MakeJob({});
+//   ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(std::move(options)));
+//   ASSERT_OK_AND_ASSIGN(auto results, world->RunSteps(3));
+#ifndef WEFT_WORKER_EXEC_TESTING_LOCAL_WORLD_H_
+#define WEFT_WORKER_EXEC_TESTING_LOCAL_WORLD_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "kernels/comm/cancellation.h"
+#include "kernels/comm/loopback/loopback.h"
+#include "kernels/device/device.h"
+#include "schedule/plan.h"
+#include "worker/exec/engine.h"
+#include "worker/exec/testing/tiny_job.h"
+
+namespace weft::exec::testing {
+
+struct LocalWorldOptions {
+  v1::TrainingJob job;
+  SyntheticSamples::Kind samples = SyntheticSamples::Kind::kRule;
+  ReleasedMemory released_memory = ReleasedMemory::kPoison;
+  bool check_live_set = false;
+  absl::Duration deadline = absl::Seconds(60);
+  comm::LoopbackInterceptor interceptor;
+  // Changes the compiled training program; the same on all ranks.
+  std::function<void(schedule::Program&)> edit;
+  // Clock of each rank; empty: real clocks.
+  std::vector<Clock*> clocks;
+};
+
+// Requires: called from one thread.
+class LocalWorld {
+ public:
+  static absl::StatusOr<std::unique_ptr<LocalWorld>> Create(
+      LocalWorldOptions options);
+  ~LocalWorld();
+
+  // Calls `fn` for every rank on a thread of its own. When one rank fails the
+  // others are cancelled; returns the error of the one that failed first.
+  absl::Status ForEachRank(
+      const std::function<absl::Status(int rank, Engine& engine)>& fn);
+
+  // Runs the next `steps` steps. By rank, then by step.
+  absl::StatusOr<std::vector<std::vector<StepResult>>> RunSteps(int steps);
+
+  // Every parameter of the whole model, put together from all ranks' files.
+  // INTERNAL unless the files hold every element once.
+  absl::StatusOr<std::map<std::string, std::vector<float>>> Parameters();
+
+  const schedule::Plan& plan() const { return plan_; }
+  Engine& engine(int rank) { return *ranks_[rank]->engine; }
+  device::Device& device(int rank) { return *ranks_[rank]->device; }
+  int size() const { return ranks_.size(); }
+
+ private:
+  struct Rank {
+    std::unique_ptr<device::Device> device;
+    std::vector<std::unique_ptr<comm::Communicator>> communicators;
+    std::unique_ptr<data::SampleSource> samples;
+    std::unique_ptr<Engine> engine;
+  };
+
+  explicit LocalWorld(LocalWorldOptions options)
+      : options_(std::move(options)) {}
+
+  absl::Status CreateRank(int rank);
+  absl::StatusOr<comm::Communicator*> CreateCommunicator(
+      int rank, fsdp::Axis axis, absl::string_view name);
+
+  const LocalWorldOptions options_;
+  schedule::Plan plan_;
+  std::unique_ptr<comm::Cancellation> cancellation_;
+  std::unique_ptr<comm::LoopbackWorld> loopback_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  int64_t steps_run_ = 0;
+};
+
+}  // namespace weft::exec::testing
+
+#endif  // WEFT_WORKER_EXEC_TESTING_LOCAL_WORLD_H_

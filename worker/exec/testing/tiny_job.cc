@@ -1,0 +1,61 @@
+#include "worker/exec/testing/tiny_job.h"
+
+#include "base/hash64.h"
+
+namespace weft::exec::testing {
+
+v1::TrainingJob MakeJob(const TinyJob& tiny) {
+  v1::TrainingJob job;
+  v1::ModelConfig& model = *job.mutable_model();
+  model.set_vocab_size(29);
+  model.set_hidden_size(tiny.hidden);
+  model.set_num_layers(tiny.layers);
+  model.set_tie_embeddings(tiny.tied);
+  model.set_init_std(0.2);
+  model.mutable_attention()->set_num_heads(4);
+  model.mutable_attention()->set_num_kv_heads(2);
+  if (tiny.dense_layers > 0) model.set_ffn_hidden_size(20);
+  for (int i = 0; i < tiny.dense_layers; ++i) model.add_dense_layers(i);
+  v1::MoeConfig& moe = *model.mutable_moe();
+  moe.set_num_experts(tiny.experts);
+  moe.set_top_k(2);
+  moe.set_expert_hidden_size(12);
+  if (tiny.shared_expert) moe.set_shared_expert_hidden_size(8);
+  job.mutable_data()->set_prefix("synthetic");
+  job.mutable_data()->set_sequence_length(tiny.sequence_length);
+  job.mutable_parallel()->set_world(tiny.world);
+  job.mutable_parallel()->set_ep(tiny.ep);
+  job.mutable_batch()->set_microbatch(tiny.sequences);
+  job.mutable_batch()->set_global_batch(tiny.sequences * tiny.world *
+                                        tiny.microbatches);
+  job.mutable_schedule()->set_order(tiny.combined
+                                        ? v1::SCHEDULE_ORDER_COMBINED_1F1B
+                                        : v1::SCHEDULE_ORDER_SEQUENTIAL);
+  job.mutable_schedule()->set_delay_wgrad(tiny.delay_wgrad);
+  job.mutable_fsdp()->set_strategy(
+      tiny.no_shard ? v1::SHARDING_STRATEGY_NO_SHARD
+                    : v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS);
+  job.mutable_fsdp()->set_prefetch_bytes(1);
+  v1::OptimizerConfig& optimizer = *job.mutable_optimizer();
+  optimizer.set_learning_rate(0.01);
+  optimizer.set_weight_decay(0.1);
+  optimizer.set_clip_norm(1.0);
+  job.set_steps(tiny.steps);
+  job.set_seed(7);
+  job.mutable_eval()->set_batches(tiny.eval_batches);
+  return job;
+}
+
+absl::Status SyntheticSamples::Read(data::Split split, int64_t index,
+                                    absl::Span<int32_t> tokens) {
+  const uint64_t start = Hash64().AddInt(split).AddInt(index).Get();
+  int64_t token =
+      kind_ == Kind::kConstant ? 5 : static_cast<int64_t>(start % vocab_);
+  for (int32_t& out : tokens) {
+    out = static_cast<int32_t>(token);
+    if (kind_ == Kind::kRule) token = (3 * token + 1) % vocab_;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft::exec::testing

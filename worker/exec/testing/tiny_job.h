@@ -1,0 +1,57 @@
+// Jobs small enough to run in every test, and tokens for them.
+#ifndef WEFT_WORKER_EXEC_TESTING_TINY_JOB_H_
+#define WEFT_WORKER_EXEC_TESTING_TINY_JOB_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "data/sample_source.h"
+#include "weft/v1/job.pb.h"
+
+namespace weft::exec::testing {
+
+struct TinyJob {
+  int world = 1;
+  int ep = 1;
+  int microbatches = 1;
+  int sequences = 1;  // of a microbatch on one rank
+  bool combined = true;
+  bool delay_wgrad = false;
+  bool no_shard = false;
+  bool tied = false;
+  bool shared_expert = true;
+  int dense_layers = 1;  // the first ones
+  int layers = 3;
+  int experts = 4;
+  int steps = 3;
+  int eval_batches = 0;
+  int sequence_length = 6;
+  int hidden = 16;
+};
+
+// A legal job: vocabulary of 29, grouped-query attention, top-2 of 4 experts.
+// Buckets are gathered around every use: no prefetching.
+v1::TrainingJob MakeJob(const TinyJob& tiny);
+
+// Tokens as a pure function of (split, index).
+class SyntheticSamples : public data::SampleSource {
+ public:
+  enum class Kind : uint8_t {
+    kRule,      // a token follows from the one before: can be learned
+    kConstant,  // one token everywhere: all rows go to top_k experts
+  };
+  SyntheticSamples(int64_t vocab, Kind kind) : vocab_(vocab), kind_(kind) {}
+
+  absl::Status Read(data::Split split, int64_t index,
+                    absl::Span<int32_t> tokens) override;
+  int64_t size(data::Split split) const override { return 1000; }
+
+ private:
+  const int64_t vocab_;
+  const Kind kind_;
+};
+
+}  // namespace weft::exec::testing
+
+#endif  // WEFT_WORKER_EXEC_TESTING_TINY_JOB_H_
