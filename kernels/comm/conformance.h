@@ -89,6 +89,7 @@ class CommunicatorConformance : public testing::TestWithParam<WorldUnderTest> {
   // Runs `body` on all ranks of group "world", and expects OK from each.
   void RunAll(const RankBody& body);
 
+  std::unique_ptr<Cancellation> token_;  // outlives those who sleep on it
   std::unique_ptr<TestWorld> world_;
   std::vector<std::unique_ptr<Communicator>> communicators_;  // of "world"
 };

@@ -50,14 +50,14 @@ TEST_P(CommunicatorConformance, AbsentRankIsNamedWhenTheDeadlineHasPassed) {
 // Ranks but the last wait in `collective`; then the token fires.
 TEST_P(CommunicatorConformance, CancellationWakesSleepersSoon) {
   if (ranks() == 1) return;
-  ASSERT_OK_AND_ASSIGN(auto token, Cancellation::Create());
-  CreateWorld(absl::Seconds(100), token.get());
+  ASSERT_OK_AND_ASSIGN(token_, Cancellation::Create());
+  CreateWorld(absl::Seconds(100), token_.get());
   absl::Time cancelled_at;
   std::thread canceller([&] {
     // Long enough for the others to have gone to sleep.
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     cancelled_at = absl::Now();
-    token->Cancel(absl::UnavailableError("worker 7 is lost"));
+    token_->Cancel(absl::UnavailableError("worker 7 is lost"));
   });
   const auto statuses = RunOn(communicators_, [&](int rank, Communicator& comm,
                                                   device::Stream& stream) {
@@ -82,9 +82,9 @@ TEST_P(CommunicatorConformance, CancellationWakesSleepersSoon) {
 
 TEST_P(CommunicatorConformance, FiredTokenStopsTheNextCollective) {
   if (ranks() == 1) return;
-  ASSERT_OK_AND_ASSIGN(auto token, Cancellation::Create());
-  CreateWorld(absl::Seconds(100), token.get());
-  token->Cancel(absl::CancelledError("the job was cancelled"));
+  ASSERT_OK_AND_ASSIGN(token_, Cancellation::Create());
+  CreateWorld(absl::Seconds(100), token_.get());
+  token_->Cancel(absl::CancelledError("the job was cancelled"));
   const auto statuses = RunOn(communicators_, [&](int rank, Communicator& comm,
                                                   device::Stream& stream) {
     return rank == 0 ? comm.Barrier(stream, kTag) : absl::OkStatus();
