@@ -1,0 +1,123 @@
+// The gradient of a whole decoder against central differences of its loss.
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gtest/gtest.h"
+#include "worker/layers/testing/node_runner.h"
+
+namespace weft::layers {
+namespace {
+
+using testing::MakeShape;
+using testing::NodeRunner;
+using testing::SmallShape;
+
+constexpr float kStep = 4e-3f;
+
+class DecoderGradientTest : public ::testing::TestWithParam<SmallShape> {
+ protected:
+  DecoderGradientTest()
+      : shape_(MakeShape(GetParam())), runner_(MakeShape(GetParam())) {}
+
+  // The experts each token chose, of all layers.
+  std::vector<std::byte> Choices() {
+    std::vector<std::byte> all;
+    for (int v = 0; v < runner_.model().values.size(); ++v) {
+      const std::string& name = runner_.model().values[v].name;
+      if (name.find("topk_index") == std::string::npos) continue;
+      const std::vector<std::byte>& bytes = runner_.value(v);
+      all.insert(all.end(), bytes.begin(), bytes.end());
+    }
+    return all;
+  }
+
+  // Mean loss with `param` moved by `step` along `direction`; `*same_routing`
+  // becomes false when a token chose other experts.
+  double LossAt(int param, const std::vector<float>& direction, float step,
+                bool* same_routing) {
+    const std::vector<float> saved = runner_.param(param);
+    for (size_t i = 0; i < saved.size(); ++i) {
+      runner_.param(param)[i] = saved[i] + step * direction[i];
+    }
+    EXPECT_OK(runner_.Forward());
+    runner_.param(param) = saved;
+    if (Choices() != choices_) *same_routing = false;
+    return runner_.loss() / static_cast<double>(shape_.tokens);
+  }
+
+  // Compares the derivative along the sign pattern `pattern` with differences.
+  // Returns false when routing changed, so that nothing can be said.
+  bool CheckAlong(int param, int pattern) {
+    std::vector<float> direction(runner_.param(param).size());
+    double expected = 0;
+    double size = 0;
+    for (size_t i = 0; i < direction.size(); ++i) {
+      direction[i] = ((i * 2654435761u + pattern * 40503u) >> 7) & 1 ? 1 : -1;
+      expected += direction[i] * grads_[param][i];
+      size += std::abs(grads_[param][i]);
+    }
+    // Keep the change of the loss small for large tensors.
+    const float step =
+        kStep / std::sqrt(static_cast<float>(direction.size()) / 8 + 1);
+    bool same_routing = true;
+    const double up = LossAt(param, direction, step, &same_routing);
+    const double down = LossAt(param, direction, -step, &same_routing);
+    if (!same_routing) return false;
+    EXPECT_NEAR((up - down) / (2 * step), expected, 1e-3 * size + 3e-4)
+        << runner_.model().params[param].name << " pattern " << pattern;
+    return true;
+  }
+
+  const model::Shape shape_;
+  NodeRunner runner_;
+  std::vector<std::byte> choices_;
+  std::vector<std::vector<float>> grads_;
+};
+
+TEST_P(DecoderGradientTest, EqualsCentralDifferences) {
+  ASSERT_OK(runner_.Forward());
+  choices_ = Choices();
+  ASSERT_OK(runner_.Backward());
+  for (int p = 0; p < runner_.model().params.size(); ++p) {
+    grads_.push_back(runner_.grad(p));
+  }
+  for (int p = 0; p < grads_.size(); ++p) {
+    int checked = 0;
+    for (int pattern = 0; pattern < 8 && checked < 3; ++pattern) {
+      if (CheckAlong(p, pattern)) ++checked;
+    }
+    EXPECT_EQ(checked, 3) << runner_.model().params[p].name;
+  }
+}
+
+SmallShape Make(bool moe, int64_t layers, int64_t shared, bool renormalize,
+                bool tied) {
+  SmallShape shape;
+  shape.moe = moe;
+  shape.layers = layers;
+  shape.shared_ffn = shared;
+  shape.renormalize = renormalize;
+  shape.tied = tied;
+  return shape;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, DecoderGradientTest,
+                         ::testing::Values(Make(true, 1, 0, true, false),
+                                           Make(true, 2, 6, false, false),
+                                           Make(false, 2, 0, true, true),
+                                           Make(true, 1, 6, true, true)),
+                         [](const ::testing::TestParamInfo<SmallShape>& info) {
+                           return absl::StrCat(
+                               info.param.moe ? "Moe" : "Dense",
+                               info.param.layers,
+                               info.param.shared_ffn > 0 ? "Shared" : "",
+                               info.param.renormalize ? "" : "Raw",
+                               info.param.tied ? "Tied" : "");
+                         });
+
+}  // namespace
+}  // namespace weft::layers

@@ -1,0 +1,160 @@
+// The contract of every node phase of every layer kind: given outputs full of
+// NaN, it writes all of each output, changes no input, and gets by with what
+// its phase declares (other memory is not within reach: the address sanitizer
+// watches the ends of each value).
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gtest/gtest.h"
+#include "worker/layers/testing/node_runner.h"
+
+namespace weft::layers {
+namespace {
+
+using model::Access;
+using model::Phase;
+using testing::MakeShape;
+using testing::NodeRunner;
+using testing::SmallShape;
+
+using Bytes = std::vector<std::byte>;
+
+constexpr std::byte kUnwritten{0xFF};
+
+void Poison(Bytes& bytes) { std::fill(bytes.begin(), bytes.end(), kUnwritten); }
+
+void Poison(std::vector<float>& values) {
+  std::memset(values.data(), 0xFF, values.size() * sizeof(float));
+}
+
+// Words of four bytes that are still as Poison() left them.
+int64_t UnwrittenWords(const void* data, int64_t bytes) {
+  int64_t count = 0;
+  for (int64_t at = 0; at + 4 <= bytes; at += 4) {
+    uint32_t word = 0;
+    std::memcpy(&word, static_cast<const char*>(data) + at, 4);
+    if (word == 0xFFFFFFFF) ++count;
+  }
+  return count;
+}
+
+class NodeContractTest : public ::testing::TestWithParam<SmallShape> {
+ protected:
+  NodeContractTest() : runner_(MakeShape(GetParam())) {}
+
+  // Runs one phase on poisoned outputs and checks the contract.
+  void Check(int layer, int node, Phase phase) {
+    const model::NodeDecl& decl = runner_.model().node(layer, node);
+    const model::PhaseDecl* declared = decl.Find(phase);
+    if (declared == nullptr) return;
+    const std::string what =
+        absl::StrCat("layer ", layer, " ", Name(decl.kind), ".", Name(phase));
+    std::vector<Bytes> inputs;
+    for (const model::Arg& arg : declared->args) {
+      if (arg.access != Access::kRead) Poison(runner_.value(arg.value));
+    }
+    for (const model::Arg& arg : declared->args) {
+      inputs.push_back(runner_.value(arg.value));
+    }
+    std::vector<std::vector<float>> params;
+    for (int p : declared->params_read) params.push_back(runner_.param(p));
+    for (int p : declared->grads_written) {
+      if (runner_.writes(p) == 0) Poison(runner_.grad(p));
+    }
+    ASSERT_OK(runner_.Run(layer, node, phase)) << what;
+    for (size_t i = 0; i < declared->args.size(); ++i) {
+      CheckArg(declared->args[i], inputs[i], what);
+    }
+    for (size_t i = 0; i < params.size(); ++i) {
+      EXPECT_EQ(runner_.param(declared->params_read[i]), params[i]) << what;
+    }
+    for (int p : declared->grads_written) {
+      const std::vector<float>& grad = runner_.grad(p);
+      EXPECT_EQ(UnwrittenWords(grad.data(), grad.size() * sizeof(float)), 0)
+          << what << " leaves holes in the gradient of "
+          << runner_.model().params[p].name;
+    }
+  }
+
+  void CheckArg(const model::Arg& arg, const Bytes& before,
+                const std::string& what) {
+    const std::string& name = runner_.model().values[arg.value].name;
+    const Bytes& after = runner_.value(arg.value);
+    if (arg.access == Access::kRead) {
+      EXPECT_TRUE(after == before) << what << " changes its input " << name;
+    } else if (arg.access == Access::kWrite) {
+      EXPECT_EQ(UnwrittenWords(after.data(), after.size()), 0)
+          << what << " leaves holes in " << name;
+    }
+  }
+
+  NodeRunner runner_;
+};
+
+TEST_P(NodeContractTest, WritesItsOutputsAndNothingElse) {
+  const auto& layers = runner_.model().layers;
+  for (int layer = 0; layer < layers.size(); ++layer) {
+    for (int node = 0; node < layers[layer].nodes.size(); ++node) {
+      Check(layer, node, Phase::kForward);
+    }
+  }
+  for (int layer = layers.size() - 1; layer >= 0; --layer) {
+    for (int node = layers[layer].nodes.size() - 1; node >= 0; --node) {
+      Check(layer, node, Phase::kDgrad);
+      Check(layer, node, Phase::kWgrad);
+    }
+  }
+}
+
+// Accumulating adds, to the bit, what overwriting writes.
+TEST_P(NodeContractTest, AccumulatingAddsToTheGradient) {
+  ASSERT_OK(runner_.Forward());
+  ASSERT_OK(runner_.Backward());
+  std::vector<std::vector<float>> once;
+  for (int p = 0; p < runner_.model().params.size(); ++p) {
+    once.push_back(runner_.grad(p));
+  }
+  if (GetParam().tied) return;  // already accumulates inside a microbatch
+  ASSERT_OK(runner_.Backward());
+  for (int p = 0; p < once.size(); ++p) {
+    for (size_t i = 0; i < once[p].size(); ++i) {
+      ASSERT_EQ(runner_.grad(p)[i], once[p][i] + once[p][i])
+          << runner_.model().params[p].name << "[" << i << "]";
+    }
+  }
+}
+
+std::string ShapeName(const ::testing::TestParamInfo<SmallShape>& info) {
+  return absl::StrCat(info.param.moe ? "Moe" : "Dense",
+                      info.param.shared_ffn > 0 ? "Shared" : "",
+                      info.param.renormalize ? "" : "Raw",
+                      info.param.tied ? "Tied" : "");
+}
+
+SmallShape Dense() {
+  SmallShape shape;
+  shape.moe = false;
+  return shape;
+}
+SmallShape Shared() {
+  SmallShape shape;
+  shape.shared_ffn = 6;
+  return shape;
+}
+SmallShape RawTied() {
+  SmallShape shape;
+  shape.renormalize = false;
+  shape.tied = true;
+  return shape;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, NodeContractTest,
+                         ::testing::Values(SmallShape(), Dense(), Shared(),
+                                           RawTied()),
+                         ShapeName);
+
+}  // namespace
+}  // namespace weft::layers

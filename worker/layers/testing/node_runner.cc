@@ -1,0 +1,172 @@
+#include "worker/layers/testing/node_runner.h"
+
+#include <cstring>
+#include <utility>
+
+#include "glog/logging.h"
+#include "kernels/ops/random/random.h"
+#include "kernels/ops/rope/rope.h"
+#include "model/decoder.h"
+#include "worker/layers/node_table.h"
+
+namespace weft::layers::testing {
+namespace {
+
+using model::Phase;
+
+// Runs everything at once on the calling thread.
+class InlineStream : public device::Stream {
+ public:
+  absl::string_view name() const override { return "inline"; }
+  void Launch(device::WorkFn fn, void* arg) override {
+    status_.Update(fn(arg, *this));
+  }
+  void Wait(device::Event&) override {}
+  void Record(device::Event&) override {}
+  absl::Status Synchronize() override { return status_; }
+
+ private:
+  absl::Status status_;
+};
+
+void FillNormal(const model::ParamDecl& decl, std::vector<float>& out) {
+  InlineStream stream;
+  ops::RandomNormalArgs args;
+  args.range.seed = 3;
+  args.range.stream_id =
+      ops::RandomStreamId(decl.name.data(), decl.name.size());
+  args.range.end = out.size();
+  args.mean = decl.init_std == 0 ? 1.0f : 0.0f;
+  args.stddev = 0.4f;
+  args.out = out.data();
+  ops::RandomNormal(args, stream);
+}
+
+}  // namespace
+
+model::Shape MakeShape(const SmallShape& small) {
+  model::Shape shape;
+  shape.vocab = 11;
+  shape.hidden = 8;
+  shape.layers = small.layers;
+  shape.heads = 4;
+  shape.kv_heads = 2;
+  shape.head_dim = 6;
+  shape.ffn = 14;
+  shape.experts = small.moe ? 4 : 0;
+  shape.top_k = small.moe ? 2 : 0;
+  shape.expert_ffn = 10;
+  shape.shared_ffn = small.shared_ffn;
+  shape.renormalize_top_k = small.renormalize;
+  shape.tie_embeddings = small.tied;
+  shape.moe_layer.assign(small.layers, small.moe);
+  shape.sequence = 5;
+  shape.microbatch = 2;
+  shape.tokens = 10;
+  shape.microbatches = 1;
+  return shape;
+}
+
+NodeRunner::NodeRunner(const model::Shape& shape)
+    : shape_(shape), model_(model::DeclareDecoder(shape)) {
+  auto world = comm::LoopbackWorld::Create({});
+  CHECK(world.ok()) << world.status();
+  world_ = *std::move(world);
+  auto ep = world_->CreateCommunicator("ep", {0}, 0);
+  CHECK(ep.ok()) << ep.status();
+  ep_ = *std::move(ep);
+  for (const model::ValueDecl& decl : model_.values) {
+    values_.emplace_back(decl.max_bytes());
+  }
+  for (const model::ParamDecl& decl : model_.params) {
+    FillNormal(decl, params_.emplace_back(decl.local_elements()));
+    grads_.emplace_back(decl.local_elements());
+  }
+  writes_.resize(model_.params.size());
+  for (int64_t i = 0; i < shape.microbatch * (shape.sequence + 1); ++i) {
+    batch_.push_back(static_cast<int32_t>((i * i + 3 * i) % shape.vocab));
+  }
+  const int64_t half = shape.sequence * shape.head_dim / 2;
+  tables_.resize(2 * half);
+  std::vector<float> frequencies(shape.head_dim / 2);
+  ops::BuildRopeFrequencies(shape.head_dim, shape.rope_theta,
+                            frequencies.data());
+  ops::BuildRopeTables(shape.sequence, shape.head_dim, frequencies.data(),
+                       tables_.data(), tables_.data() + half);
+  constants_ = {tables_.data(), tables_.data() + half};
+  const WorkspaceSizes sizes = SizesOfWorkspace(shape);
+  segments_.resize(2 * sizes.segments);
+  offsets_.resize(sizes.offsets);
+}
+
+NodeRunner::~NodeRunner() = default;
+
+NodeContext NodeRunner::Context(int layer, const model::PhaseDecl& phase) {
+  args_.clear();
+  param_args_.clear();
+  grad_args_.clear();
+  for (const model::Arg& arg : phase.args) {
+    args_.push_back(values_[arg.value].data());
+  }
+  for (int param : phase.params_read) {
+    param_args_.push_back(params_[param].data());
+  }
+  for (int param : phase.grads_written) {
+    grad_args_.push_back({grads_[param].data(), writes_[param]++ > 0});
+  }
+  NodeContext ctx;
+  ctx.shape = &shape_;
+  ctx.constants = &constants_;
+  ctx.args = args_.data();
+  ctx.params = param_args_.data();
+  ctx.grads = grad_args_.data();
+  if (phase.resource == model::Resource::kExpertParallel) ctx.ep = ep_.get();
+  ctx.batch = batch_.data();
+  ctx.workspace.sends = segments_.data();
+  ctx.workspace.receives = segments_.data() + segments_.size() / 2;
+  ctx.workspace.offsets = offsets_.data();
+  ctx.tag.layer = layer;
+  ctx.tag.microbatch = 0;
+  return ctx;
+}
+
+absl::Status NodeRunner::Run(int layer, int node, Phase phase) {
+  const model::NodeDecl& decl = model_.node(layer, node);
+  const NodeFn fn = FindNode(decl.kind, phase, model_.layers[layer].moe);
+  if (fn == nullptr) return absl::UnimplementedError("no such node phase");
+  InlineStream stream;
+  return fn(Context(layer, *decl.Find(phase)), stream);
+}
+
+absl::Status NodeRunner::Forward() {
+  absl::Status status;
+  for (int layer = 0; layer < model_.layers.size(); ++layer) {
+    for (int node = 0; node < model_.layers[layer].nodes.size(); ++node) {
+      status.Update(Run(layer, node, Phase::kForward));
+    }
+  }
+  return status;
+}
+
+absl::Status NodeRunner::Backward() {
+  absl::Status status;
+  for (int layer = model_.layers.size() - 1; layer >= 0; --layer) {
+    for (int node = model_.layers[layer].nodes.size() - 1; node >= 0; --node) {
+      for (Phase phase : {Phase::kDgrad, Phase::kWgrad}) {
+        if (model_.node(layer, node).Find(phase) == nullptr) continue;
+        status.Update(Run(layer, node, phase));
+      }
+    }
+  }
+  return status;
+}
+
+void NodeRunner::ClearGrads() { writes_.assign(writes_.size(), 0); }
+
+double NodeRunner::loss() const {
+  double loss = 0;
+  std::memcpy(&loss, values_[model_.loss_value].data(), sizeof(loss));
+  return loss;
+}
+
+}  // namespace weft::layers::testing

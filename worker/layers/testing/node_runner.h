@@ -1,0 +1,78 @@
+// Runs node phases of a decoder one by one on one rank, every value and
+// parameter in memory of its own: for tests of worker/layers.
+#ifndef WEFT_WORKER_LAYERS_TESTING_NODE_RUNNER_H_
+#define WEFT_WORKER_LAYERS_TESTING_NODE_RUNNER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/comm/loopback/loopback.h"
+#include "kernels/device/device.h"
+#include "model/declaration.h"
+#include "model/shape.h"
+#include "worker/layers/node_context.h"
+
+namespace weft::layers::testing {
+
+// A shape of one rank with small, mutually different sizes: vocabulary of 11,
+// two sequences of 5 tokens, top-2 of 4 experts.
+struct SmallShape {
+  bool moe = true;
+  int64_t layers = 1;
+  int64_t shared_ffn = 0;
+  bool renormalize = true;
+  bool tied = false;
+};
+model::Shape MakeShape(const SmallShape& small);
+
+// Requires: shape.ep is 1.
+class NodeRunner {
+ public:
+  explicit NodeRunner(const model::Shape& shape);
+  ~NodeRunner();
+
+  // Runs one phase. Gradients overwrite at the first write since ClearGrads()
+  // and add after that.
+  absl::Status Run(int layer, int node, model::Phase phase);
+  // All forward phases, then all backward ones in reverse.
+  absl::Status Forward();
+  absl::Status Backward();
+  void ClearGrads();
+
+  const model::ModelDecl& model() const { return model_; }
+  // The sum of the microbatch's token losses.
+  double loss() const;
+
+  std::vector<std::byte>& value(int id) { return values_[id]; }
+  std::vector<float>& param(int id) { return params_[id]; }
+  std::vector<float>& grad(int id) { return grads_[id]; }
+  int writes(int param) const { return writes_[param]; }
+
+ private:
+  NodeContext Context(int layer, const model::PhaseDecl& phase);
+
+  const model::Shape shape_;
+  const model::ModelDecl model_;
+  std::unique_ptr<comm::LoopbackWorld> world_;
+  std::unique_ptr<comm::Communicator> ep_;
+  std::vector<std::vector<std::byte>> values_;
+  std::vector<std::vector<float>> params_;
+  std::vector<std::vector<float>> grads_;
+  std::vector<int> writes_;  // by param, since ClearGrads()
+  std::vector<int32_t> batch_;
+  std::vector<float> tables_;
+  Constants constants_;
+  std::vector<comm::Segment> segments_;
+  std::vector<int64_t> offsets_;
+  // Of the phase that runs.
+  std::vector<void*> args_;
+  std::vector<const float*> param_args_;
+  std::vector<Grad> grad_args_;
+};
+
+}  // namespace weft::layers::testing
+
+#endif  // WEFT_WORKER_LAYERS_TESTING_NODE_RUNNER_H_
