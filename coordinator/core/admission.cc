@@ -1,0 +1,57 @@
+#include "coordinator/core/admission.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "coordinator/core/plan_compiler.h"
+#include "coordinator/core/validate.h"
+#include "weft/v1/job.pb.h"
+#include "weft/v1/job_service.pb.h"
+
+namespace weft::coordinator {
+
+absl::StatusOr<AdmittedJob> Admit(const v1::TrainingJob& job,
+                                  const PlanCompiler& compiler) {
+  Validation validation = Validate(job);
+  if (!validation.violations.empty()) return ToStatus(validation.violations);
+  ASSIGN_OR_RETURN(CompiledPlan plan, compiler.Compile(job),
+                   _ << "the job is legal but does not compile");
+  AdmittedJob admitted;
+  admitted.warnings = std::move(validation.warnings);
+  admitted.plan = std::make_shared<const CompiledPlan>(std::move(plan));
+  return admitted;
+}
+
+absl::StatusOr<v1::ValidateJobResponse> ValidateOnly(
+    const v1::ValidateJobRequest& request, const PlanCompiler& compiler) {
+  ASSIGN_OR_RETURN(const AdmittedJob admitted, Admit(request.job(), compiler));
+  v1::ValidateJobResponse response;
+  for (const std::string& warning : admitted.warnings) {
+    response.add_warnings(warning);
+  }
+  *response.mutable_plan() = admitted.plan->summary;
+  return response;
+}
+
+absl::StatusOr<v1::GetPlanResponse> DescribePlan(const v1::TrainingJob& job,
+                                                 int rank,
+                                                 const PlanCompiler& compiler) {
+  const Validation validation = Validate(job);
+  if (!validation.violations.empty()) return ToStatus(validation.violations);
+  if (rank < 0 || rank >= job.parallel().world()) {
+    return ToStatus({{"rank", absl::StrCat("rank=", rank, "; must be 0 to ",
+                                           job.parallel().world() - 1)}});
+  }
+  ASSIGN_OR_RETURN(PlanTexts texts, compiler.Describe(job, rank));
+  v1::GetPlanResponse response;
+  response.set_text(std::move(texts.text));
+  response.set_timeline(std::move(texts.timeline));
+  *response.mutable_summary() = std::move(texts.summary);
+  return response;
+}
+
+}  // namespace weft::coordinator

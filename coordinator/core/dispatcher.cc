@@ -1,0 +1,352 @@
+#include "coordinator/core/dispatcher.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "base/logging.h"
+#include "base/mutex.h"
+#include "base/status_macros.h"
+#include "coordinator/core/job_state.h"
+#include "coordinator/core/prepare.h"
+#include "weft/v1/cluster_service.pb.h"
+#include "weft/v1/job_service.pb.h"
+#include "weft/worker/v1/worker_control_service.pb.h"
+
+namespace weft::coordinator {
+
+using worker::v1::AttachRequest;
+using worker::v1::AttachResponse;
+
+// Carries out what a run asks for. Called with the dispatcher's lock held.
+class Dispatcher::RunHost : public JobRun::Host {
+ public:
+  RunHost(Dispatcher* dispatcher, ActiveJob* active)
+      : d_(*dispatcher), active_(*active) {}
+
+  void Send(int rank, AttachResponse message) override {
+    d_.mu_.AssertHeld();
+    Member* member = d_.MemberOfLocked(active_, rank);
+    if (member != nullptr) d_.SendLocked(*member, std::move(message));
+  }
+  void OnState(v1::JobState state, const std::string& message) override {
+    d_.mu_.AssertHeld();
+    d_.ledger_.Move(&active_.job, state, message);
+  }
+  void OnStep(const v1::StepMetrics& step) override {
+    d_.mu_.AssertHeld();
+    d_.ledger_.AddStep(&active_.job, step);
+  }
+  void OnEval(const v1::EvalMetrics& eval) override {
+    d_.mu_.AssertHeld();
+    d_.ledger_.AddEval(&active_.job, eval);
+  }
+  void OnRankDone(int rank) override {
+    d_.mu_.AssertHeld();
+    Member* member = d_.MemberOfLocked(active_, rank);
+    if (member != nullptr) d_.members_.Release(*member);
+  }
+  void OnRankStuck(int rank) override {
+    d_.mu_.AssertHeld();
+    Member* member = d_.MemberOfLocked(active_, rank);
+    if (member == nullptr) return;
+    d_.DetachLocked(*member, absl::DeadlineExceededError(
+                                 "the worker did not stop a job in time"));
+  }
+
+ private:
+  Dispatcher& d_;
+  ActiveJob& active_;
+};
+
+Dispatcher::ActiveJob::ActiveJob() = default;
+Dispatcher::ActiveJob::~ActiveJob() = default;
+
+absl::StatusOr<std::unique_ptr<Dispatcher>> Dispatcher::Create(
+    Options options) {
+  std::unique_ptr<Dispatcher> dispatcher(new Dispatcher(std::move(options)));
+  MutexLock lock(&dispatcher->mu_);
+  RETURN_IF_ERROR(dispatcher->RestoreLocked());
+  return dispatcher;
+}
+
+Dispatcher::Dispatcher(Options options)
+    : options_(std::move(options)),
+      hub_(options_.watch),
+      members_(
+          {options_.clock, options_.heartbeat_timeout, options_.gone_kept}),
+      ledger_({options_.clock, options_.store, &hub_, &outbox_,
+               options_.observer}) {}
+
+Dispatcher::~Dispatcher() = default;
+
+absl::StatusOr<SessionId> Dispatcher::Attach(const worker::v1::Register& info,
+                                             std::shared_ptr<WorkerLink> link) {
+  SessionId session;
+  {
+    MutexLock lock(&mu_);
+    if (is_shut_down_) {
+      return absl::UnavailableError("the coordinator is shutting down");
+    }
+    // The same process again: it gave up its old stream before we noticed.
+    Member* before = members_.FindAttached(info.worker_id());
+    if (before != nullptr && before->info.incarnation() == info.incarnation()) {
+      LoseLocked(*before, "its process opened a new stream",
+                 absl::AbortedError("the worker opened a new stream"));
+    }
+    ASSIGN_OR_RETURN(Member * member, members_.Attach(info, std::move(link)));
+    session = member->session;
+    LOG(INFO) << "worker=" << member->id() << " attached"
+              << " host=" << LogValue(info.host()) << " pid=" << info.pid()
+              << " device=" << LogValue(info.device())
+              << " incarnation=" << info.incarnation();
+    AttachResponse message;
+    auto& registered = *message.mutable_registered();
+    registered.set_worker_id(member->id());
+    registered.set_protocol_version(member->protocol_version);
+    registered.set_heartbeat_interval_ms(
+        absl::ToInt64Milliseconds(options_.heartbeat_interval));
+    registered.set_heartbeat_timeout_ms(
+        absl::ToInt64Milliseconds(options_.heartbeat_timeout));
+    SendLocked(*member, std::move(message));
+    if (options_.observer != nullptr) {
+      options_.observer->OnWorker(member->id(), true);
+    }
+    SettleLocked();
+  }
+  outbox_.Run();
+  return session;
+}
+
+void Dispatcher::OnMessage(SessionId session, const AttachRequest& message) {
+  {
+    MutexLock lock(&mu_);
+    Member* member = members_.FindAttached(session);
+    if (member == nullptr) return;
+    members_.Hear(*member);
+    if (message.has_heartbeat()) {
+      member->figures = message.heartbeat().figures();
+      return;
+    }
+    const JobEpoch about = JobEpochOf(message);
+    if (about.epoch == 0) {
+      LoseLocked(*member, "it broke the protocol: a second Register, or none",
+                 absl::InvalidArgumentError("not a message for this time"));
+    } else if (about.epoch != member->epoch || about.job_id != member->job_id) {
+      VLOG(1) << "worker=" << member->id()
+              << " stale message of job=" << about.job_id
+              << " epoch=" << about.epoch;
+      return;
+    } else {
+      if (message.has_finished()) {
+        member->figures = message.finished().figures();
+      }
+      FindLocked(about.job_id)->run->OnMessage(member->rank, message);
+    }
+    SettleLocked();
+  }
+  outbox_.Run();
+}
+
+void Dispatcher::OnDetached(SessionId session, absl::string_view why) {
+  {
+    MutexLock lock(&mu_);
+    Member* member = members_.FindAttached(session);
+    if (member == nullptr) return;
+    LoseLocked(*member, why, absl::OkStatus());
+    SettleLocked();
+  }
+  outbox_.Run();
+}
+
+std::vector<v1::Worker> Dispatcher::ListWorkers() {
+  MutexLock lock(&mu_);
+  return members_.List();
+}
+
+v1::GetClusterInfoResponse Dispatcher::ClusterInfo() {
+  MutexLock lock(&mu_);
+  v1::GetClusterInfoResponse info;
+  info.set_workers(members_.attached());
+  info.set_idle_workers(members_.Idle().size());
+  info.set_queued_jobs(queue_.size());
+  int running = 0;
+  for (const auto& [id, active] : jobs_) {
+    const bool runs = active->run != nullptr && !active->run->has_ended();
+    running += runs ? 1 : 0;
+  }
+  info.set_running_jobs(running);
+  return info;
+}
+
+void Dispatcher::Tick() {
+  {
+    MutexLock lock(&mu_);
+    for (Member* member : members_.Overdue()) {
+      const std::string why =
+          absl::StrCat("no sign of life for ",
+                       absl::FormatDuration(options_.heartbeat_timeout));
+      LoseLocked(*member, why, absl::DeadlineExceededError(why));
+    }
+    for (auto& [id, active] : jobs_) {
+      if (active->run != nullptr) active->run->Tick();
+    }
+    ForgetLocked();
+    ledger_.RetryUnsaved();
+    SettleLocked();
+  }
+  outbox_.Run();
+}
+
+void Dispatcher::Shutdown() {
+  {
+    MutexLock lock(&mu_);
+    is_shut_down_ = true;
+    for (auto& [id, active] : jobs_) {
+      if (active->run == nullptr) continue;
+      active->run->Abandon(
+          absl::StrCat("the coordinator was stopped after step ",
+                       active->job.step(), "; submit the job again"));
+    }
+    for (const v1::Worker& worker : members_.List()) {
+      Member* member = members_.FindAttached(worker.id());
+      if (member == nullptr) continue;
+      LoseLocked(*member, "the coordinator was stopped",
+                 absl::UnavailableError("the coordinator was stopped"));
+    }
+    ledger_.RetryUnsaved();
+    SettleLocked();
+  }
+  outbox_.Run();
+}
+
+void Dispatcher::LoseLocked(Member& member, absl::string_view why,
+                            absl::Status reason) {
+  LOG(INFO) << "worker=" << member.id() << " lost why=" << LogValue(why);
+  ActiveJob* active = FindLocked(member.job_id);
+  const int rank = member.rank;
+  DetachLocked(member, std::move(reason));
+  if (active != nullptr) active->run->OnLost(rank, why);
+}
+
+void Dispatcher::DetachLocked(Member& member, absl::Status reason) {
+  outbox_.Add([link = member.link, reason] { link->Close(reason); });
+  members_.Detach(member);
+  if (options_.observer != nullptr) {
+    options_.observer->OnWorker(member.id(), false);
+  }
+}
+
+void Dispatcher::SendLocked(const Member& member, AttachResponse message) {
+  outbox_.Add([link = member.link, message = std::move(message)]() mutable {
+    link->Send(std::move(message));
+  });
+}
+
+Member* Dispatcher::MemberOfLocked(const ActiveJob& active, int rank) {
+  Member* member = members_.FindAttached(active.job.workers(rank));
+  return member != nullptr && member->epoch == active.epoch ? member : nullptr;
+}
+
+void Dispatcher::SettleLocked() {
+  for (auto it = jobs_.begin(); it != jobs_.end();) {
+    ActiveJob& active = *it->second;
+    const bool is_over = IsFinal(active.job.state()) &&
+                         (active.run == nullptr || active.run->is_drained());
+    if (!is_over) {
+      ++it;
+      continue;
+    }
+    queue_.erase(std::remove(queue_.begin(), queue_.end(), it->first),
+                 queue_.end());
+    ended_.emplace_back(options_.clock->MonotonicNanos(), it->first);
+    it = jobs_.erase(it);
+  }
+  while (!queue_.empty() && !is_shut_down_) {
+    ActiveJob& head = *FindLocked(queue_.front());
+    const size_t world = head.job.spec().parallel().world();
+    std::vector<Member*> idle = members_.Idle();
+    if (idle.size() < world) break;
+    const absl::StatusOr<int64_t> epoch = options_.store->NextEpoch();
+    if (!epoch.ok()) {
+      LOG(ERROR) << "job=" << head.job.id()
+                 << " is not placed yet: " << epoch.status();
+      break;
+    }
+    idle.resize(world);
+    queue_.pop_front();
+    StartLocked(head, idle, *epoch);
+  }
+  ExplainQueueLocked();
+}
+
+void Dispatcher::StartLocked(ActiveJob& active,
+                             const std::vector<Member*>& members,
+                             int64_t epoch) {
+  v1::Job& job = active.job;
+  active.epoch = epoch;
+  JobRun::Options run;
+  run.job_id = job.id();
+  run.epoch = epoch;
+  run.steps = job.spec().steps();
+  run.assignment_hash = active.plan->units.hash();
+  run.timeouts = options_.timeouts;
+  run.clock = options_.clock;
+  for (size_t rank = 0; rank < members.size(); ++rank) {
+    members_.Assign(*members[rank], job.id(), epoch, rank);
+    job.add_workers(members[rank]->id());
+    run.workers.push_back(members[rank]->id());
+  }
+  for (v1::GroupDeadline& group : GroupDeadlines(job.spec())) {
+    *job.add_group_deadlines() = std::move(group);
+  }
+  ledger_.Move(&job, v1::JOB_STATE_STARTING,
+               absl::StrCat("epoch ", epoch, ": ", members.size(),
+                            members.size() == 1 ? " worker prepares"
+                                                : " workers prepare"));
+  active.host = std::make_unique<RunHost>(this, &active);
+  run.host = active.host.get();
+  active.run = std::make_unique<JobRun>(std::move(run));
+  for (size_t rank = 0; rank < members.size(); ++rank) {
+    SendLocked(*members[rank], MakePrepare(job, *active.plan, epoch, rank));
+  }
+}
+
+void Dispatcher::ExplainQueueLocked() {
+  if (options_.observer != nullptr) options_.observer->OnQueue(queue_.size());
+  for (const std::string& id : queue_) {
+    v1::Job& job = FindLocked(id)->job;
+    if (id != queue_.front()) {
+      ledger_.Say(&job, "waits for the jobs queued before it");
+      continue;
+    }
+    ledger_.Say(&job,
+                absl::StrCat("waits for ", job.spec().parallel().world(),
+                             " idle workers: ", members_.attached(),
+                             " attached, ", members_.Idle().size(), " idle"));
+  }
+}
+
+void Dispatcher::ForgetLocked() {
+  const std::vector<std::string> lost = members_.ForgetLost();
+  const int64_t limit = options_.clock->MonotonicNanos() -
+                        absl::ToInt64Nanoseconds(options_.gone_kept);
+  while (!ended_.empty() && ended_.front().first < limit) {
+    if (options_.observer != nullptr) {
+      options_.observer->OnJobForgotten(ended_.front().second);
+    }
+    ended_.pop_front();
+  }
+  if (options_.observer == nullptr) return;
+  for (const std::string& id : lost) options_.observer->OnWorkerForgotten(id);
+}
+
+}  // namespace weft::coordinator

@@ -1,0 +1,74 @@
+// The rules a weft.v1.TrainingJob must keep, as tables.
+//
+// RangeRules() bound one number each, read by reflection from its field path.
+// RelationRules() tie fields together. Presence of required messages, known
+// enum values and known fields are checked for every field alike; see
+// validate.h, which applies all of this.
+#ifndef WEFT_COORDINATOR_CORE_JOB_RULES_H_
+#define WEFT_COORDINATOR_CORE_JOB_RULES_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "weft/v1/job.pb.h"
+
+namespace weft::coordinator {
+
+// What a number that is not set (zero) means.
+enum class WhenZero {
+  kRefused,  // required field
+  kDefault,  // the field has a default
+  kValue,    // zero is a value like any other
+};
+
+// Bounds of one number.
+struct RangeRule {
+  absl::string_view field;  // path from the job, e.g. "model.vocab_size"
+  WhenZero when_zero;
+  double min;
+  double max;
+  bool min_excluded = false;
+  bool max_excluded = false;
+
+  // E.g. "2 to 1048576" or "above 0 and below 1".
+  std::string Allowed() const;
+};
+absl::Span<const RangeRule> RangeRules();
+
+// A rule over several fields, or over one that is not a number.
+struct RelationRule {
+  // Path of the field to change; the violation names it.
+  absl::string_view field;
+  // Comma-separated paths of the other fields, or whole messages, it reads.
+  // The rule is skipped when a message on the way to any of them is absent
+  // (another rule refuses that, or the defaults keep this one) and when any of
+  // them is outside its own range. So `check` sees sane values only.
+  absl::string_view reads;
+  // What is allowed.
+  absl::string_view allowed;
+  // What is wrong, with the values seen and, where it helps, values to choose
+  // from; nullopt when the rule is kept.
+  std::optional<std::string> (*check)(const v1::TrainingJob& job);
+};
+absl::Span<const RelationRule> RelationRules();
+
+// Messages that must be present.
+absl::Span<const absl::string_view> RequiredMessages();
+
+// Something legal but probably not meant.
+struct WarningRule {
+  absl::string_view field;
+  std::optional<std::string> (*check)(const v1::TrainingJob& job);
+};
+absl::Span<const WarningRule> WarningRules();
+
+// Number of decoder layers with experts.
+int MoeLayers(const v1::ModelConfig& model);
+// parallel.ep with its default.
+int ExpertParallelSize(const v1::TrainingJob& job);
+
+}  // namespace weft::coordinator
+
+#endif  // WEFT_COORDINATOR_CORE_JOB_RULES_H_

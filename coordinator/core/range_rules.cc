@@ -1,0 +1,83 @@
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "coordinator/core/describe.h"
+#include "coordinator/core/job_rules.h"
+
+namespace weft::coordinator {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr WhenZero kRefused = WhenZero::kRefused;
+constexpr WhenZero kDefault = WhenZero::kDefault;
+constexpr WhenZero kValue = WhenZero::kValue;
+
+// Field, meaning of zero, min, max, min excluded, max excluded.
+constexpr RangeRule kRangeRules[] = {
+    {"model.vocab_size", kRefused, 2, 1048576},
+    {"model.hidden_size", kRefused, 1, 65536},
+    {"model.num_layers", kRefused, 1, 1024},
+    {"model.ffn_hidden_size", kDefault, 1, 1048576},
+    {"model.norm_epsilon", kDefault, 0, 1, true, true},
+    {"model.init_std", kDefault, 0, 1, true},
+    {"model.attention.num_heads", kRefused, 1, 1024},
+    {"model.attention.num_kv_heads", kDefault, 1, 1024},
+    {"model.attention.head_dim", kDefault, 2, 1024},
+    {"model.attention.rope_theta", kDefault, 1, kInfinity, true, true},
+    {"model.moe.num_experts", kRefused, 1, 4096},
+    {"model.moe.top_k", kRefused, 1, 4096},
+    {"model.moe.expert_hidden_size", kRefused, 1, 1048576},
+    {"model.moe.shared_expert_hidden_size", kValue, 0, 1048576},
+    {"data.sequence_length", kRefused, 1, 1048576},
+    {"data.validation_fraction", kValue, 0, 0.5},
+    {"parallel.world", kRefused, 1, 65536},
+    {"parallel.ep", kDefault, 1, 65536},
+    {"batch.global_batch", kRefused, 1, 1048576},
+    {"batch.microbatch", kRefused, 1, 65536},
+    {"fsdp.prefetch_bytes", kValue, 0, kInfinity},
+    {"optimizer.learning_rate", kRefused, 0, 1, true},
+    {"optimizer.min_learning_rate", kValue, 0, 1},
+    {"optimizer.warmup_steps", kValue, 0, 100000000},
+    {"optimizer.beta1", kValue, 0, 1, false, true},
+    {"optimizer.beta2", kValue, 0, 1, false, true},
+    {"optimizer.epsilon", kDefault, 0, kInfinity, true, true},
+    {"optimizer.weight_decay", kValue, 0, 1},
+    {"optimizer.clip_norm", kValue, 0, kInfinity, false, true},
+    {"steps", kRefused, 1, 100000000},
+    {"eval.every_steps", kValue, 0, 100000000},
+    {"eval.batches", kValue, 0, 1000000},
+    {"output.trace_step", kValue, 0, 100000000},
+    {"limits.collective_timeout_ms", kDefault, 100, 3600000},
+};
+
+constexpr absl::string_view kRequiredMessages[] = {
+    "model", "model.attention", "data", "parallel", "batch", "optimizer",
+};
+
+}  // namespace
+
+std::string RangeRule::Allowed() const {
+  if (!min_excluded && !max_excluded && max != kInfinity) {
+    return absl::StrCat(FormatNumber(min), " to ", FormatNumber(max));
+  }
+  std::string text =
+      absl::StrCat(min_excluded ? "above " : "at least ", FormatNumber(min));
+  if (max != kInfinity) {
+    absl::StrAppend(&text, max_excluded ? " and below " : " and at most ",
+                    FormatNumber(max));
+  } else if (max_excluded) {
+    absl::StrAppend(&text, " and finite");
+  }
+  return text;
+}
+
+absl::Span<const RangeRule> RangeRules() { return kRangeRules; }
+
+absl::Span<const absl::string_view> RequiredMessages() {
+  return kRequiredMessages;
+}
+
+}  // namespace weft::coordinator

@@ -1,0 +1,54 @@
+#include "coordinator/core/test_jobs.h"
+
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+#include "google/protobuf/text_format.h"
+#include "weft/v1/job.pb.h"
+
+namespace weft::coordinator {
+namespace {
+
+constexpr char kLegalJob[] = R"pb(
+  name: "test"
+  model {
+    vocab_size: 256
+    hidden_size: 32
+    num_layers: 2
+    attention { num_heads: 4 num_kv_heads: 2 }
+    moe { num_experts: 4 top_k: 2 expert_hidden_size: 48 }
+  }
+  data { prefix: "/data/text" sequence_length: 16 validation_fraction: 0.1 }
+  parallel { world: 2 ep: 2 }
+  batch { global_batch: 4 microbatch: 1 }
+  optimizer { learning_rate: 0.001 beta1: 0.9 beta2: 0.95 }
+  steps: 3
+)pb";
+
+void Merge(const std::string& text, v1::TrainingJob* job) {
+  google::protobuf::TextFormat::Parser parser;
+  parser.AllowPartialMessage(true);
+  if (parser.MergeFromString(text, job)) return;
+  std::cerr << "not a TrainingJob: " << text << std::endl;
+  std::abort();
+}
+
+}  // namespace
+
+v1::TrainingJob MakeLegalJob(int world, int ep) {
+  v1::TrainingJob job;
+  Merge(kLegalJob, &job);
+  job.mutable_parallel()->set_world(world);
+  job.mutable_parallel()->set_ep(ep);
+  job.mutable_batch()->set_global_batch(2 * world);
+  return job;
+}
+
+v1::TrainingJob MakeJobWith(const std::string& text) {
+  v1::TrainingJob job = MakeLegalJob();
+  Merge(text, &job);
+  return job;
+}
+
+}  // namespace weft::coordinator

@@ -1,0 +1,19 @@
+// Jobs for tests.
+#ifndef WEFT_COORDINATOR_CORE_TEST_JOBS_H_
+#define WEFT_COORDINATOR_CORE_TEST_JOBS_H_
+
+#include <string>
+
+#include "weft/v1/job.pb.h"
+
+namespace weft::coordinator {
+
+// A small legal job without warnings: 4 experts, two microbatches, 3 steps.
+v1::TrainingJob MakeLegalJob(int world = 2, int ep = 2);
+
+// MakeLegalJob() with the fields that `text`, a text proto, sets.
+v1::TrainingJob MakeJobWith(const std::string& text);
+
+}  // namespace weft::coordinator
+
+#endif  // WEFT_COORDINATOR_CORE_TEST_JOBS_H_

@@ -1,0 +1,237 @@
+#include "coordinator/core/validate.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "coordinator/core/describe.h"
+#include "coordinator/core/job_rules.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
+#include "google/protobuf/unknown_field_set.h"
+#include "google/rpc/error_details.pb.h"
+#include "weft/v1/job.pb.h"
+
+namespace weft::coordinator {
+namespace {
+
+using ::google::protobuf::EnumDescriptor;
+using ::google::protobuf::FieldDescriptor;
+using ::google::protobuf::Message;
+using ::google::protobuf::Reflection;
+
+// Trailers of a call may take 8 KiB in all. Leave room for the others.
+constexpr size_t kMaxPayloadBytes = 5500;
+constexpr size_t kMaxMessageBytes = 1000;
+
+// Where a path leads: the message that holds its last field, or null when a
+// message on the way is absent.
+struct Place {
+  const Message* parent = nullptr;
+  const FieldDescriptor* field = nullptr;
+};
+
+Place Find(const Message& root, absl::string_view path) {
+  const Message* parent = &root;
+  const std::vector<std::string> names = absl::StrSplit(path, '.');
+  for (size_t i = 0;; ++i) {
+    const FieldDescriptor* field =
+        parent->GetDescriptor()->FindFieldByName(names[i]);
+    if (i + 1 == names.size()) return {parent, field};
+    const Reflection& reflection = *parent->GetReflection();
+    if (!reflection.HasField(*parent, field)) return {};
+    parent = &reflection.GetMessage(*parent, field);
+  }
+}
+
+bool IsMessage(const FieldDescriptor* field) {
+  return field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
+}
+
+// True when every message on the way to `path`, and at its end, is present.
+bool IsReachable(const Message& root, absl::string_view path) {
+  const Place place = Find(root, path);
+  if (place.parent == nullptr) return false;
+  return !IsMessage(place.field) ||
+         place.parent->GetReflection()->HasField(*place.parent, place.field);
+}
+
+double GetNumber(const Place& place) {
+  const Reflection& reflection = *place.parent->GetReflection();
+  switch (place.field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      return reflection.GetInt32(*place.parent, place.field);
+    case FieldDescriptor::CPPTYPE_INT64:
+      return static_cast<double>(
+          reflection.GetInt64(*place.parent, place.field));
+    default:
+      return reflection.GetDouble(*place.parent, place.field);
+  }
+}
+
+void CheckPresence(const v1::TrainingJob& job, std::vector<Violation>* found) {
+  for (absl::string_view path : RequiredMessages()) {
+    const Place place = Find(job, path);
+    if (place.parent == nullptr || IsReachable(job, path)) continue;
+    found->push_back(
+        {std::string(path), absl::StrCat(path, " is required and not set")});
+  }
+}
+
+void CheckRange(const v1::TrainingJob& job, const RangeRule& rule,
+                std::vector<Violation>* found) {
+  const Place place = Find(job, rule.field);
+  if (place.parent == nullptr) return;
+  const double value = GetNumber(place);
+  if (value == 0 && rule.when_zero == WhenZero::kDefault) return;
+  if (value == 0 && rule.when_zero == WhenZero::kRefused) {
+    found->push_back(
+        {std::string(rule.field),
+         absl::StrCat(rule.field, " is required and not set; must be ",
+                      rule.Allowed())});
+    return;
+  }
+  // Written so that NaN is outside.
+  const bool inside =
+      (rule.min_excluded ? value > rule.min : value >= rule.min) &&
+      (rule.max_excluded ? value < rule.max : value <= rule.max);
+  if (inside) return;
+  found->push_back({std::string(rule.field),
+                    absl::StrCat(rule.field, "=", FormatNumber(value),
+                                 "; must be ", rule.Allowed())});
+}
+
+std::string EnumChoices(const EnumDescriptor& type) {
+  std::vector<std::string> choices;
+  for (int i = 0; i < type.value_count(); ++i) {
+    if (type.value(i)->number() == 0) continue;
+    choices.push_back(absl::StrCat(type.value(i)->name(), " (",
+                                   type.value(i)->number(), ")"));
+  }
+  return absl::StrJoin(choices, ", ");
+}
+
+void CheckEnum(const Message& parent, const FieldDescriptor* field,
+               const std::string& path, std::vector<Violation>* found) {
+  const int number = parent.GetReflection()->GetEnumValue(parent, field);
+  const EnumDescriptor& type = *field->enum_type();
+  if (type.FindValueByNumber(number) != nullptr) return;
+  found->push_back(
+      {path, absl::StrCat(path, "=", number, " is not a known value; choose ",
+                          EnumChoices(type))});
+}
+
+// Fields and enum values that this version does not know, in `message` and the
+// messages it holds. `prefix` is its path and a dot, or empty.
+void CheckKnown(const Message& message, const std::string& prefix,
+                std::vector<Violation>* found) {
+  const Reflection& reflection = *message.GetReflection();
+  const auto& unknown = reflection.GetUnknownFields(message);
+  if (!unknown.empty()) {
+    const std::string path =
+        absl::StrCat(prefix, "#", unknown.field(0).number());
+    found->push_back(
+        {path, absl::StrCat(path, " is a field this version does not know")});
+  }
+  std::vector<const FieldDescriptor*> fields;
+  reflection.ListFields(message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    const std::string path = absl::StrCat(prefix, field->name());
+    if (field->is_repeated()) continue;
+    if (IsMessage(field)) {
+      CheckKnown(reflection.GetMessage(message, field), path + ".", found);
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM) {
+      CheckEnum(message, field, path, found);
+    }
+  }
+}
+
+// True when something under `path` is in `violations`.
+bool IsViolated(const std::vector<Violation>& violations,
+                absl::string_view path) {
+  return std::any_of(
+      violations.begin(), violations.end(), [&](const Violation& violation) {
+        return violation.field == path ||
+               absl::StartsWith(violation.field, absl::StrCat(path, "."));
+      });
+}
+
+bool Applies(const v1::TrainingJob& job, const RelationRule& rule,
+             const std::vector<Violation>& violations) {
+  std::vector<absl::string_view> paths =
+      absl::StrSplit(rule.reads, ',', absl::SkipEmpty());
+  paths.push_back(rule.field);
+  return std::all_of(paths.begin(), paths.end(), [&](absl::string_view path) {
+    return IsReachable(job, path) && !IsViolated(violations, path);
+  });
+}
+
+google::rpc::BadRequest ToBadRequest(const std::vector<Violation>& violations) {
+  size_t fields_bytes = 0;
+  for (const Violation& v : violations) fields_bytes += v.field.size() + 12;
+  const size_t left =
+      kMaxPayloadBytes - std::min(kMaxPayloadBytes, fields_bytes);
+  size_t descriptions_bytes = 0;
+  for (const Violation& v : violations) {
+    descriptions_bytes += v.description.size();
+  }
+  const size_t cut = descriptions_bytes <= left
+                         ? kMaxPayloadBytes
+                         : std::max<size_t>(16, left / violations.size());
+  google::rpc::BadRequest details;
+  for (const Violation& v : violations) {
+    auto* field_violation = details.add_field_violations();
+    field_violation->set_field(v.field);
+    field_violation->set_description(Shortened(v.description, cut));
+  }
+  return details;
+}
+
+}  // namespace
+
+Validation Validate(const v1::TrainingJob& job) {
+  Validation result;
+  std::vector<Violation>& violations = result.violations;
+  CheckPresence(job, &violations);
+  CheckKnown(job, "", &violations);
+  for (const RangeRule& rule : RangeRules()) CheckRange(job, rule, &violations);
+
+  const std::vector<Violation> insane = violations;
+  for (const RelationRule& rule : RelationRules()) {
+    if (!Applies(job, rule, insane)) continue;
+    if (auto finding = rule.check(job); finding.has_value()) {
+      violations.push_back(
+          {std::string(rule.field),
+           absl::StrCat(*finding, "; must be ", rule.allowed)});
+    }
+  }
+  if (!violations.empty()) return result;
+  for (const WarningRule& rule : WarningRules()) {
+    if (auto finding = rule.check(job); finding.has_value()) {
+      result.warnings.push_back(*std::move(finding));
+    }
+  }
+  return result;
+}
+
+absl::Status ToStatus(const std::vector<Violation>& violations) {
+  std::vector<std::string> texts;
+  for (const Violation& v : violations) texts.push_back(v.description);
+  absl::Status status = absl::InvalidArgumentError(
+      Shortened(absl::StrCat("the job breaks ", violations.size(),
+                             violations.size() == 1 ? " rule: " : " rules: ",
+                             absl::StrJoin(texts, " | ")),
+                kMaxMessageBytes));
+  status.SetPayload(kBadRequestUrl,
+                    absl::Cord(ToBadRequest(violations).SerializeAsString()));
+  return status;
+}
+
+}  // namespace weft::coordinator

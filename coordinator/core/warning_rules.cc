@@ -1,0 +1,87 @@
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "coordinator/core/job_rules.h"
+#include "weft/v1/job.pb.h"
+
+namespace weft::coordinator {
+namespace {
+
+using Finding = std::optional<std::string>;
+using Job = v1::TrainingJob;
+
+bool IsCombined(const Job& job) {
+  return job.schedule().order() != v1::SCHEDULE_ORDER_SEQUENTIAL;
+}
+
+Finding WarnNothingToHide(const Job& job) {
+  if (!IsCombined(job) || ExpertParallelSize(job) > 1) return {};
+  return "combined 1F1B with parallel.ep=1 hides nothing: there is no "
+         "all-to-all; SCHEDULE_ORDER_SEQUENTIAL needs less memory";
+}
+
+Finding WarnDelayedSequential(const Job& job) {
+  if (IsCombined(job) || !job.schedule().delay_wgrad()) return {};
+  return "schedule.delay_wgrad with SCHEDULE_ORDER_SEQUENTIAL hides nothing: "
+         "no other microbatch's all-to-all runs beside it";
+}
+
+Finding WarnNoPairs(const Job& job) {
+  const int64_t microbatches =
+      job.batch().global_batch() /
+      (int64_t{job.batch().microbatch()} * job.parallel().world());
+  if (!IsCombined(job) || microbatches != 1) return {};
+  return "combined 1F1B with one microbatch has no pairs to weave: the step "
+         "runs as SCHEDULE_ORDER_SEQUENTIAL would; raise batch.global_batch";
+}
+
+Finding WarnOneWorker(const Job& job) {
+  if (job.parallel().world() != 1) return {};
+  return "parallel.world=1: one worker holds and computes everything";
+}
+
+Finding WarnNoExperts(const Job& job) {
+  if (!job.model().has_moe() || MoeLayers(job.model()) > 0) return {};
+  return "model.moe has no effect: model.dense_layers lists every layer";
+}
+
+Finding WarnDenseLayersWithoutMoe(const Job& job) {
+  if (job.model().has_moe() || job.model().dense_layers_size() == 0) return {};
+  return "model.dense_layers has no effect: without model.moe every layer is "
+         "dense";
+}
+
+Finding WarnEvalNever(const Job& job) {
+  if (job.eval().every_steps() == 0 || job.eval().batches() != 0) return {};
+  return absl::StrCat("eval.every_steps=", job.eval().every_steps(),
+                      " has no effect: eval.batches=0 means no validation");
+}
+
+Finding WarnMinLearningRate(const Job& job) {
+  if (job.optimizer().min_learning_rate() == 0 ||
+      job.optimizer().decay() == v1::DECAY_COSINE) {
+    return {};
+  }
+  return "optimizer.min_learning_rate has no effect: the learning rate is "
+         "constant after warmup; set optimizer.decay=DECAY_COSINE";
+}
+
+constexpr WarningRule kWarningRules[] = {
+    {"schedule.order", WarnNothingToHide},
+    {"schedule.delay_wgrad", WarnDelayedSequential},
+    {"batch.global_batch", WarnNoPairs},
+    {"parallel.world", WarnOneWorker},
+    {"model.moe", WarnNoExperts},
+    {"model.dense_layers", WarnDenseLayersWithoutMoe},
+    {"eval.every_steps", WarnEvalNever},
+    {"optimizer.min_learning_rate", WarnMinLearningRate},
+};
+
+}  // namespace
+
+absl::Span<const WarningRule> WarningRules() { return kWarningRules; }
+
+}  // namespace weft::coordinator
