@@ -1,34 +1,205 @@
-#include <cmath>
+#include "worker/exec/engine.h"
 
+#include <cmath>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "worker/exec/testing/local_world.h"
 
 namespace weft::exec {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using testing::LocalWorld;
 using testing::LocalWorldOptions;
 using testing::MakeJob;
+using testing::SyntheticSamples;
 using testing::TinyJob;
 
-TEST(EngineTest, TrainingReducesTheLoss) {
+TinyJob TwoRanks() {
   TinyJob tiny;
   tiny.world = 2;
   tiny.ep = 2;
   tiny.microbatches = 2;
-  tiny.sequences = 2;
-  tiny.steps = 60;
+  return tiny;
+}
+
+LocalWorldOptions OptionsFor(const TinyJob& tiny) {
   LocalWorldOptions options;
   options.job = MakeJob(tiny);
-  ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(std::move(options)));
+  return options;
+}
+
+TEST(EngineTest, TrainingReducesTheLoss) {
+  TinyJob tiny = TwoRanks();
+  tiny.sequences = 2;
+  tiny.steps = 60;
+  tiny.eval_batches = 4;
+  ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(OptionsFor(tiny)));
   ASSERT_OK_AND_ASSIGN(auto results, world->RunSteps(tiny.steps));
   const double first = results[0].front().metrics.loss();
   const double last = results[0].back().metrics.loss();
   EXPECT_NEAR(first, std::log(29.0), 1.0);
   EXPECT_LT(last, 0.3 * first);
   EXPECT_EQ(results[1].back().metrics.loss(), last);
+  ASSERT_OK(world->ForEachRank([&](int, Engine& engine) -> absl::Status {
+    ASSIGN_OR_RETURN(const v1::EvalMetrics eval, engine.RunEval(4));
+    EXPECT_EQ(eval.step(), 60);
+    EXPECT_EQ(eval.tokens(), 4 * 8 * 6);
+    EXPECT_LT(eval.loss(), 0.4 * first);
+    return absl::OkStatus();
+  }));
+}
+
+TEST(EngineTest, MetricsTellTheStep) {
+  TinyJob tiny = TwoRanks();
+  tiny.steps = 2;
+  LocalWorldOptions options = OptionsFor(tiny);
+  options.job.mutable_optimizer()->set_warmup_steps(2);
+  options.samples = SyntheticSamples::Kind::kConstant;
+  ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(std::move(options)));
+  ASSERT_OK_AND_ASSIGN(auto results, world->RunSteps(2));
+  const v1::StepMetrics& first = results[0][0].metrics;
+  EXPECT_EQ(first.step(), 1);
+  EXPECT_EQ(first.tokens(), 2 * 2 * 6);
+  EXPECT_DOUBLE_EQ(first.learning_rate(), 0.005);
+  EXPECT_DOUBLE_EQ(results[0][1].metrics.learning_rate(), 0.01);
+  EXPECT_GT(first.grad_norm(), 0);
+  // Two of four experts get all rows.
+  EXPECT_DOUBLE_EQ(first.expert_imbalance(), 2);
+  EXPECT_GT(first.step_seconds(), 0);
+  EXPECT_GT(first.ep_seconds(), 0);
+  EXPECT_GE(first.ep_seconds(), first.ep_exposed_seconds());
+  EXPECT_GT(first.fsdp_seconds(), 0);
+  EXPECT_GE(first.fsdp_seconds(), first.fsdp_exposed_seconds());
+  EXPECT_GT(first.peak_device_bytes(),
+            world->engine(0).main_weight_bytes() * 4);
+  EXPECT_LE(first.peak_device_bytes(), world->device(0).peak_bytes());
+  EXPECT_EQ(results[0][0].spans.size(), world->plan().train.ops.size());
+}
+
+TEST(EngineTest, TheLargestControlWordReachesAllRanks) {
+  ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(OptionsFor(TwoRanks())));
+  ASSERT_OK(world->ForEachRank([](int rank, Engine& engine) -> absl::Status {
+    StepResult result;
+    RETURN_IF_ERROR(engine.RunStep(1, rank == 1 ? 3 : 0, &result));
+    EXPECT_EQ(result.control_word, 3);
+    RETURN_IF_ERROR(engine.RunStep(2, 0, &result));
+    EXPECT_EQ(result.control_word, 0);
+    return absl::OkStatus();
+  }));
+}
+
+TEST(EngineTest, ANormThatIsNotFiniteFailsTheStepAndLeavesTheWeights) {
+  LocalWorldOptions options = OptionsFor(TwoRanks());
+  options.job.mutable_optimizer()->set_learning_rate(1e30);
+  ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(std::move(options)));
+  ASSERT_OK(world->RunSteps(1).status());
+  ASSERT_OK_AND_ASSIGN(const auto before, world->Parameters());
+  EXPECT_THAT(world->RunSteps(1).status(),
+              StatusIs(absl::StatusCode::kOutOfRange,
+                       AllOf(HasSubstr("step 2: the gradient norm is"),
+                             HasSubstr("nan"))));
+  ASSERT_OK_AND_ASSIGN(const auto after, world->Parameters());
+  EXPECT_EQ(before, after);
+}
+
+TEST(EngineTest, AnErrorNamesStepOpLayerAndMicrobatch) {
+  LocalWorldOptions options = OptionsFor(TwoRanks());
+  options.interceptor = [](absl::string_view, const comm::CollectiveTag& tag,
+                           int rank) {
+    const bool planted = rank == 1 && tag.layer == 2 && tag.microbatch == 1 &&
+                         std::string(tag.op) == "dispatch.dgrad";
+    return planted ? absl::DataLossError("planted") : absl::OkStatus();
+  };
+  ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(std::move(options)));
+  EXPECT_THAT(world->RunSteps(1).status(),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       AllOf(HasSubstr("step 1: op "),
+                             HasSubstr("(B1 layers.1.dispatch, layer 2, "
+                                       "microbatch 1)"),
+                             HasSubstr("planted"))));
+}
+
+TEST(EngineTest, AProgramThatDoesNotFitTheJobIsRefused) {
+  struct Case {
+    const char* message;
+    void (*edit)(schedule::Program&);
+  };
+  const Case cases[] = {
+      {"wrong space",
+       [](schedule::Program& p) { p.values[0].space = model::Space::kHost; }},
+      {"of an arena of",
+       [](schedule::Program& p) { p.values[1].offset = p.arena_bytes; }},
+      {"args", [](schedule::Program& p) { p.ops.back().args.resize(7); }},
+      {"waits for op", [](schedule::Program& p) { p.ops[0].waits = {0}; }},
+      {"microbatches", [](schedule::Program& p) { p.microbatches = 9; }},
+      {"no value",
+       [](schedule::Program& p) {
+         for (schedule::Op& op : p.ops) {
+           if (!op.args.empty()) op.args[0] = 1 << 20;
+         }
+       }},
+  };
+  for (const Case& c : cases) {
+    LocalWorldOptions options = OptionsFor(TwoRanks());
+    options.edit = c.edit;
+    EXPECT_THAT(
+        LocalWorld::Create(std::move(options)).status(),
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(c.message)));
+  }
+}
+
+TEST(EngineTest, TraceHasARowForEveryStreamAndAnEventForEveryOp) {
+  ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(OptionsFor(TwoRanks())));
+  ASSERT_OK_AND_ASSIGN(auto results, world->RunSteps(1));
+  const std::string path = absl::StrCat(::testing::TempDir(), "/trace.json");
+  ASSERT_OK(world->engine(1).WriteTrace(results[1][0], path));
+  std::ifstream file(path);
+  const nlohmann::json trace = nlohmann::json::parse(file);
+  int rows = 0;
+  size_t events = 0;
+  bool found = false;
+  for (const auto& event : trace["traceEvents"]) {
+    EXPECT_EQ(event["pid"], 1);
+    rows += event["name"] == "thread_name";
+    events += event["ph"] == "X";
+    found |= event["name"] == "F1 layers.2.dispatch" && event["tid"] == 1;
+  }
+  EXPECT_EQ(rows, schedule::kNumStreams);
+  EXPECT_TRUE(found);
+  size_t launched = 0;
+  for (const schedule::Op& op : world->plan().train.ops) {
+    launched += op.kind != schedule::OpKind::kHostWait;
+  }
+  EXPECT_EQ(events, launched);
+}
+
+TEST(EngineTest, InitialWeightsDoNotDependOnWorldEpOrStrategy) {
+  TinyJob tiny;
+  ASSERT_OK_AND_ASSIGN(auto one, LocalWorld::Create(OptionsFor(tiny)));
+  ASSERT_OK_AND_ASSIGN(const auto expected, one->Parameters());
+  for (int ep : {1, 2, 4}) {
+    tiny.world = 4;
+    tiny.ep = ep;
+    tiny.no_shard = ep == 2;
+    ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(OptionsFor(tiny)));
+    EXPECT_THAT(world->Parameters(), IsOkAndHolds(expected)) << ep;
+  }
+}
+
+TEST(EngineTest, HashesAreThoseOfPlanAndUnits) {
+  ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(OptionsFor(TwoRanks())));
+  EXPECT_EQ(world->engine(0).assignment_hash(), world->plan().units.Hash());
+  EXPECT_EQ(world->engine(0).collective_hash(),
+            world->engine(1).collective_hash());
 }
 
 }  // namespace

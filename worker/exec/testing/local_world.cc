@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "checkpoint/format/safetensors_file.h"
 #include "kernels/device/cpu/cpu_device.h"
+#include "worker/exec/testing/observed_device.h"
 
 namespace weft::exec::testing {
 namespace {
@@ -97,6 +98,12 @@ absl::Status LocalWorld::CreateRank(int rank) {
   device::CpuDeviceOptions device_options;
   device_options.stream_queue_capacity = 1 << 14;
   ASSIGN_OR_RETURN(r.device, device::CreateCpuDevice(device_options));
+  if (options_.finished) {
+    r.device = ObserveDevice(std::move(r.device),
+                             [this, rank](absl::string_view stream) {
+                               options_.finished(rank, stream);
+                             });
+  }
   r.samples =
       std::make_unique<SyntheticSamples>(plan_.shape.vocab, options_.samples);
   using fsdp::Axis;

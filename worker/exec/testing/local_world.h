@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "kernels/comm/cancellation.h"
@@ -36,6 +37,8 @@ struct LocalWorldOptions {
   comm::LoopbackInterceptor interceptor;
   // Changes the compiled training program; the same on all ranks.
   std::function<void(schedule::Program&)> edit;
+  // Called after each work item on a stream of a rank, on the stream's thread.
+  std::function<void(int rank, absl::string_view stream)> finished;
   // Clock of each rank; empty: real clocks.
   std::vector<Clock*> clocks;
 };

@@ -1,0 +1,134 @@
+#include "fsdp/runtime/optimizer.h"
+
+#include <cmath>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "gtest/gtest.h"
+#include "kernels/device/cpu/cpu_device.h"
+
+namespace weft::fsdp {
+namespace {
+
+// A matrix that decays, of 20 elements, and a norm that does not, of 10.
+UnitAssignment Units(int ranks) {
+  UnitAssignment units;
+  Bucket bucket;
+  bucket.group_size = ranks;
+  bucket.elements = 64;
+  bucket.placements = {{0, 0, 20}, {1, 32, 10}};
+  units.buckets = {bucket};
+  return units;
+}
+
+std::vector<Parameter> Parameters() {
+  std::vector<Parameter> parameters(2);
+  parameters[0].decay = true;
+  return parameters;
+}
+
+absl::Status RunUpdate(void* work, device::Stream& stream) {
+  UpdateWeights(*static_cast<OptimizerWork*>(work), stream);
+  return absl::OkStatus();
+}
+
+// One rank of `ranks`, with weights 1 and gradients 2 everywhere.
+class Rank {
+ public:
+  Rank(int ranks, int rank, bool whole) : units_(Units(ranks)) {
+    device_ = *device::CreateCpuDevice({});
+    ResidentBuckets::Options options;
+    options.device = device_.get();
+    options.units = &units_;
+    options.world = {ranks, 1};
+    options.rank = rank;
+    options.residence = {{whole, whole, whole}};
+    buckets_ = *ResidentBuckets::Create(options);
+    for (const BucketView& view : {weights(), buckets_->gradients(0)}) {
+      const float value = view.data == weights().data ? 1.0f : 2.0f;
+      for (int64_t i = 0; i < view.range.elements(); ++i) view.data[i] = value;
+    }
+  }
+
+  void Step(const AdamWConfig& config, double rate, int64_t step, double norm) {
+    const auto stream = *device_->CreateStream("test");
+    const std::vector<OptimizerSegment> segments =
+        OptimizerSegmentsOf(parameters_, units_.buckets[0], *buckets_, config);
+    const OptimizerScalars scalars = ScalarsOf(config, rate, step, norm);
+    OptimizerWork work;
+    work.segments = segments;
+    work.config = &config;
+    work.scalars = &scalars;
+    stream->Launch(&RunUpdate, &work);
+    EXPECT_OK(stream->Synchronize());
+  }
+
+  const BucketView& weights() const { return buckets_->weights(0); }
+
+ private:
+  const UnitAssignment units_;
+  const std::vector<Parameter> parameters_ = Parameters();
+  std::unique_ptr<device::Device> device_;
+  std::unique_ptr<ResidentBuckets> buckets_;
+};
+
+AdamWConfig Config() {
+  v1::OptimizerConfig proto;
+  proto.set_weight_decay(0.5);
+  proto.set_clip_norm(1.0);
+  return AdamWConfigOf(proto);
+}
+
+TEST(OptimizerTest, DefaultsAreThoseOfTheJob) {
+  const AdamWConfig config = AdamWConfigOf(v1::OptimizerConfig());
+  EXPECT_EQ(config.beta1, 0.9);
+  EXPECT_EQ(config.beta2, 0.95);
+  EXPECT_EQ(config.epsilon, 1e-8);
+  EXPECT_EQ(config.clip_norm, 0);
+  v1::OptimizerConfig zero;
+  zero.set_beta1(0);
+  EXPECT_EQ(AdamWConfigOf(zero).beta1, 0);
+}
+
+TEST(OptimizerTest, ClipsOnlyLargerNorms) {
+  EXPECT_EQ(ScalarsOf(Config(), 0.1, 1, 0.5).grad_scale, 1);
+  EXPECT_DOUBLE_EQ(ScalarsOf(Config(), 0.1, 1, 4).grad_scale, 1 / (4 + 1e-6));
+  EXPECT_EQ(ScalarsOf(AdamWConfig(), 0.1, 1, 4).grad_scale, 1);
+}
+
+TEST(OptimizerTest, BiasCorrectionCountsStepsFromOne) {
+  const OptimizerScalars first = ScalarsOf(Config(), 0.1, 1, 0);
+  EXPECT_DOUBLE_EQ(first.bias1, 1 - 0.9);
+  EXPECT_DOUBLE_EQ(first.bias2, 1 - 0.95);
+  EXPECT_DOUBLE_EQ(ScalarsOf(Config(), 0.1, 3, 0).bias1, 1 - 0.9 * 0.9 * 0.9);
+}
+
+TEST(OptimizerTest, FirstStepMovesByTheRateAndDecaysMatricesOnly) {
+  Rank rank(1, 0, /*whole=*/true);
+  rank.Step(Config(), 0.1, 1, 0.5);
+  EXPECT_NEAR(*rank.weights().at(0), 1 - 0.1 * 0.5 - 0.1, 1e-6);
+  EXPECT_NEAR(*rank.weights().at(32), 1 - 0.1, 1e-6);
+  EXPECT_EQ(*rank.weights().at(20), 1);  // padding is not touched
+  EXPECT_EQ(*rank.weights().at(63), 1);
+}
+
+TEST(OptimizerTest, SlicesUpdateToTheSameBitsAsTheWhole) {
+  Rank whole(4, 0, /*whole=*/true);
+  for (int64_t step = 1; step <= 3; ++step) {
+    whole.Step(Config(), 0.1, step, 4);
+  }
+  for (int r = 0; r < 4; ++r) {
+    Rank rank(4, r, /*whole=*/false);
+    for (int64_t step = 1; step <= 3; ++step) {
+      rank.Step(Config(), 0.1, step, 4);
+    }
+    const Range range = rank.weights().range;
+    EXPECT_EQ(range.elements(), 16);
+    for (int64_t i = range.begin; i < range.end; ++i) {
+      EXPECT_EQ(*rank.weights().at(i), *whole.weights().at(i)) << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::fsdp

@@ -1,0 +1,100 @@
+// A release frees, and no rank holds what is another's.
+#include <algorithm>
+
+#include "base/status_macros.h"
+#include "base/status_matchers.h"
+#include "gtest/gtest.h"
+#include "worker/exec/testing/local_world.h"
+
+namespace weft::exec {
+namespace {
+
+using device::MemoryCategory;
+using testing::LocalWorld;
+using testing::LocalWorldOptions;
+using testing::MakeJob;
+using testing::TinyJob;
+
+// Large enough that buckets and activations are many pages.
+TinyJob PagesJob() {
+  TinyJob tiny;
+  tiny.world = 2;
+  tiny.ep = 2;
+  tiny.microbatches = 3;
+  tiny.delay_wgrad = true;
+  tiny.hidden = 64;
+  tiny.sequence_length = 64;
+  tiny.eval_batches = 1;
+  return tiny;
+}
+
+absl::StatusOr<int64_t> LargestExcess(TinyJob tiny, ReleasedMemory released) {
+  LocalWorldOptions options;
+  options.job = MakeJob(tiny);
+  options.released_memory = released;
+  options.check_live_set = true;
+  ASSIGN_OR_RETURN(auto world, LocalWorld::Create(std::move(options)));
+  RETURN_IF_ERROR(world->RunSteps(2).status());
+  RETURN_IF_ERROR(world->ForEachRank(
+      [](int, Engine& engine) { return engine.RunEval(1).status(); }));
+  int64_t excess = 0;
+  for (int rank = 0; rank < world->size(); ++rank) {
+    excess = std::max(excess, world->engine(rank).live_set_excess_bytes());
+  }
+  return excess;
+}
+
+TEST(MemoryTest, ResidentBytesNeverExceedThePlansLiveSet) {
+  for (bool combined : {true, false}) {
+    TinyJob tiny = PagesJob();
+    tiny.combined = combined;
+    EXPECT_THAT(LargestExcess(tiny, ReleasedMemory::kReturn), IsOkAndHolds(0));
+  }
+}
+
+TEST(MemoryTest, MemoryThatIsNotReturnedShows) {
+  ASSERT_OK_AND_ASSIGN(const int64_t excess,
+                       LargestExcess(PagesJob(), ReleasedMemory::kPoison));
+  EXPECT_GT(excess, 10 * 4096);
+}
+
+TEST(MemoryTest, ReturningPagesChangesNoResult) {
+  std::vector<double> losses[2];
+  for (int i = 0; i < 2; ++i) {
+    LocalWorldOptions options;
+    options.job = MakeJob(PagesJob());
+    options.released_memory =
+        i == 0 ? ReleasedMemory::kKeep : ReleasedMemory::kReturn;
+    ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(std::move(options)));
+    ASSERT_OK_AND_ASSIGN(auto results, world->RunSteps(3));
+    for (const StepResult& step : results[0]) {
+      losses[i].push_back(step.metrics.loss());
+    }
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+}
+
+TEST(MemoryTest, ARankHoldsItsSlicesOfTheMainWeights) {
+  TinyJob tiny;
+  tiny.world = 4;
+  tiny.ep = 2;
+  LocalWorldOptions options;
+  options.job = MakeJob(tiny);
+  ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(std::move(options)));
+  int64_t elements = 0;
+  for (const fsdp::Bucket& bucket : world->plan().units.buckets) {
+    elements += bucket.elements / bucket.group_size;
+  }
+  for (int rank = 0; rank < world->size(); ++rank) {
+    EXPECT_EQ(world->engine(rank).main_weight_bytes(), 4 * elements);
+    const device::Device& device = world->device(rank);
+    EXPECT_EQ(device.bytes_in_use(MemoryCategory::kParameters), 4 * elements);
+    EXPECT_EQ(device.bytes_in_use(MemoryCategory::kGradients), 4 * elements);
+    EXPECT_EQ(device.bytes_in_use(MemoryCategory::kOptimizer), 8 * elements);
+    EXPECT_EQ(device.bytes_in_use(MemoryCategory::kArena),
+              std::max(world->plan().train.arena_bytes, int64_t{0}));
+  }
+}
+
+}  // namespace
+}  // namespace weft::exec
