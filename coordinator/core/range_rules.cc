@@ -38,6 +38,7 @@ constexpr RangeRule kRangeRules[] = {
     {"batch.global_batch", kRefused, 1, 1048576},
     {"batch.microbatch", kRefused, 1, 65536},
     {"fsdp.prefetch_bytes", kValue, 0, kInfinity},
+    {"fsdp.reduce_bytes", kValue, 0, kInfinity},
     {"optimizer.learning_rate", kRefused, 0, 1, true},
     {"optimizer.min_learning_rate", kValue, 0, 1},
     {"optimizer.warmup_steps", kValue, 0, 100000000},

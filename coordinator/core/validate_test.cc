@@ -168,7 +168,8 @@ TEST_P(RangeTest, ZeroMeansWhatTheTableSays) {
   const bool refused = rule.when_zero == WhenZero::kRefused;
   const std::vector<std::string> found = WithValue(rule, 0);
   ASSERT_THAT(found, SizeIs(refused ? 1 : 0));
-  if (refused) EXPECT_THAT(found[0], HasSubstr("is required and not set"));
+  if (!refused) return;
+  EXPECT_THAT(found[0], HasSubstr("is required and not set"));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RangeTest,
@@ -272,7 +273,10 @@ TEST(RelationTest, EachCaseIsTheOnlyViolation) {
     EXPECT_THAT(
         Descriptions(validation, c.field),
         Contains(::testing::AllOf(HasSubstr(c.says), HasSubstr(c.allowed))));
-    if (c.field == "model" || c.field == "batch.microbatch") continue;
+    if (c.field == "model" || c.field == "batch.microbatch" ||
+        c.field == "model.dense_layers") {
+      continue;  // these come with others
+    }
     EXPECT_THAT(Fields(validation), ElementsAre(c.field));
   }
 }
