@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,10 @@ struct WorldUnderTest {
   std::function<absl::StatusOr<std::unique_ptr<TestWorld>>(TestWorldOptions)>
       create;
 };
+
+inline void PrintTo(const WorldUnderTest& world, std::ostream* os) {
+  *os << world.name;
+}
 
 // Worlds of 1, 2, 3 and 4 ranks.
 std::vector<WorldUnderTest> WorldsUnderTest(

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -37,6 +38,10 @@ struct DeviceUnderTest {
   // Reads one device value, with nothing in flight.
   std::function<int64_t(const int64_t* device_value)> read;
 };
+
+inline void PrintTo(const DeviceUnderTest& device, std::ostream* os) {
+  *os << device.name;
+}
 
 inline std::string DeviceUnderTestName(
     const testing::TestParamInfo<DeviceUnderTest>& info) {
