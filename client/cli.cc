@@ -1,0 +1,285 @@
+#include "client/cli.h"
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "client/completion.h"
+#include "client/file_commands.h"
+#include "client/job_commands.h"
+#include "client/nearest_name.h"
+#include "client/view_commands.h"
+
+namespace weft::client {
+namespace {
+
+// What the flags of all commands are stored in, and the command to run.
+struct Parsed {
+  JobFileOptions file;
+  SubmitOptions submit;
+  WatchOptions watch;
+  CancelOptions cancel;
+  PlanOptions plan;
+  std::string job_id;
+  std::string timeout;
+  std::string input = "-";
+  std::string prefix;
+  std::string tokenizer = "byte";
+  std::string folder_a;
+  std::string folder_b;
+  double tolerance = 0;
+  int limit = 50;
+  bool is_client_only = false;
+  std::function<ExitCode()> run;
+};
+
+void AddFile(CLI::App* command, JobFileOptions* file, bool is_required) {
+  command
+      ->add_option("-f,--file", file->path, "YAML job file; - reads from stdin")
+      ->required(is_required);
+  command
+      ->add_option("--set", file->sets,
+                   "Change a field: path=value, e.g. steps=10; repeatable")
+      ->take_all()
+      ->allow_extra_args(false);
+}
+
+void AddJobId(CLI::App* command, std::string* job_id) {
+  command->add_option("job", *job_id, "Job id")->required();
+}
+
+void AddTimeout(CLI::App* command, Parsed* parsed) {
+  command
+      ->add_option("--timeout", parsed->timeout,
+                   "Stop waiting after this long, e.g. 90s or 1h; exits 5")
+      ->check([](const std::string& text) {
+        absl::Duration duration;
+        return absl::ParseDuration(text, &duration) &&
+                       duration > absl::ZeroDuration()
+                   ? std::string()
+                   : "\"" + text + "\" is not a duration such as 30s or 5m";
+      });
+}
+
+void AddProgress(CLI::App* command, Parsed* parsed) {
+  command->add_option("--every-steps,--every_steps", parsed->watch.every_steps,
+                      "Without a terminal: a line after so many steps");
+  command
+      ->add_option("--every-seconds,--every_seconds",
+                   parsed->watch.every_seconds,
+                   "Without a terminal: a line after so many seconds")
+      ->capture_default_str();
+  AddTimeout(command, parsed);
+}
+
+WatchOptions Watching(const Parsed& parsed, bool is_quiet) {
+  WatchOptions options = parsed.watch;
+  options.is_quiet = is_quiet;
+  if (!parsed.timeout.empty()) {
+    absl::ParseDuration(parsed.timeout, &options.timeout);
+  }
+  return options;
+}
+
+// Adds a command that runs `run` after a successful parse.
+CLI::App* AddCommand(CLI::App* parent, const std::string& name,
+                     const std::string& help, Parsed* parsed,
+                     std::function<ExitCode()> run) {
+  CLI::App* command = parent->add_subcommand(name, help);
+  command->callback([parsed, run = std::move(run)] { parsed->run = run; });
+  return command;
+}
+
+// Adds a command that only holds others.
+CLI::App* AddGroup(CLI::App* parent, const std::string& name,
+                   const std::string& help) {
+  CLI::App* group = parent->add_subcommand(name, help);
+  group->require_subcommand(1);
+  return group;
+}
+
+void AddJobCommands(CLI::App* app, Session& session, Parsed* p) {
+  CLI::App* submit =
+      AddCommand(app, "submit", "Submit a job", p, [&session, p] {
+        p->submit.file = p->file;
+        p->submit.watch = Watching(*p, false);
+        return Submit(session, p->submit);
+      });
+  AddFile(submit, &p->file, true);
+  submit->add_option("--request-id,--request_id", p->submit.request_id,
+                     "UUID; the same id submits a job once only");
+  submit->add_flag("--wait", p->submit.is_waiting,
+                   "Follow the job and exit by how it ends");
+  AddProgress(submit, p);
+
+  CLI::App* validate =
+      AddCommand(app, "validate", "Check a job against the coordinator's rules",
+                 p, [&session, p] { return Validate(session, p->file); });
+  AddFile(validate, &p->file, true);
+
+  CLI::App* watch = AddCommand(
+      app, "watch", "Follow a job until it ends", p,
+      [&session, p] { return Watch(session, p->job_id, Watching(*p, false)); });
+  AddJobId(watch, &p->job_id);
+  AddProgress(watch, p);
+
+  CLI::App* wait = AddCommand(
+      app, "wait", "Wait for a job without showing progress", p,
+      [&session, p] { return Watch(session, p->job_id, Watching(*p, true)); });
+  AddJobId(wait, &p->job_id);
+  AddTimeout(wait, p);
+
+  CLI::App* cancel = AddCommand(app, "cancel", "Stop a job", p, [&session, p] {
+    return Cancel(session, p->cancel);
+  });
+  AddJobId(cancel, &p->cancel.job_id);
+  cancel->add_option("--reason", p->cancel.reason, "Kept with the job");
+  cancel->add_flag("-y,--yes", p->cancel.is_sure, "Do not ask");
+}
+
+void AddViewCommands(CLI::App* app, Session& session, Parsed* p) {
+  CLI::App* get = AddGroup(app, "get", "List jobs or workers");
+  CLI::App* jobs =
+      AddCommand(get, "jobs", "Jobs, newest first", p,
+                 [&session, p] { return GetJobs(session, p->limit); });
+  jobs->add_option("--limit", p->limit, "At most so many; 0 for all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  CLI::App* job = AddCommand(get, "job", "One job", p, [&session, p] {
+    return GetJob(session, p->job_id);
+  });
+  AddJobId(job, &p->job_id);
+  AddCommand(get, "workers", "Workers", p,
+             [&session] { return GetWorkers(session); });
+
+  CLI::App* describe = AddGroup(app, "describe", "Show everything about a job");
+  CLI::App* describe_job =
+      AddCommand(describe, "job", "Everything about a job", p,
+                 [&session, p] { return Describe(session, p->job_id); });
+  AddJobId(describe_job, &p->job_id);
+
+  CLI::App* plan =
+      AddCommand(app, "plan", "Show the plan of a job file, or of a known job",
+                 p, [&session, p] {
+                   if (p->file.path.empty() == p->plan.job_id.empty()) {
+                     throw CLI::RequiredError("either --file or a job id");
+                   }
+                   p->plan.file = p->file;
+                   return ShowPlan(session, p->plan);
+                 });
+  AddFile(plan, &p->file, false);
+  plan->add_option("job", p->plan.job_id, "Job id");
+  plan->add_option("--rank", p->plan.rank, "Rank whose groups are shown")
+      ->capture_default_str();
+  plan->add_flag("--timeline", p->plan.is_timeline,
+                 "Draw the streams instead of listing ops");
+
+  CLI::App* version =
+      AddCommand(app, "version", "Print versions", p,
+                 [&session, p] { return Version(session, p->is_client_only); });
+  version->add_flag("--client", p->is_client_only, "Of weftctl only");
+}
+
+void AddFileCommands(CLI::App* app, Session& session, Parsed* p) {
+  CLI::App* data = AddGroup(app, "data", "Make and inspect datasets");
+  CLI::App* prepare = AddCommand(
+      data, "prepare", "Tokenize a text into a dataset", p,
+      [&session, p] { return DataPrepare(session, p->input, p->prefix); });
+  prepare->add_option("--input", p->input, "Text file; - reads from stdin")
+      ->required();
+  prepare
+      ->add_option("--output", p->prefix, "Prefix of the .bin and .idx files")
+      ->required();
+  prepare->add_option("--tokenizer", p->tokenizer, "Kind of tokens")
+      ->check(CLI::IsMember({"byte"}))
+      ->capture_default_str();
+  CLI::App* info =
+      AddCommand(data, "info", "Show what a dataset holds", p,
+                 [&session, p] { return DataInfo(session, p->prefix); });
+  info->add_option("prefix", p->prefix, "Prefix of the .bin and .idx files")
+      ->required();
+
+  CLI::App* params = AddGroup(app, "params", "Work with final parameters");
+  CLI::App* diff = AddCommand(
+      params, "diff", "Compare the final parameters of two jobs", p,
+      [&session, p] {
+        return DiffParams(session, p->folder_a, p->folder_b, p->tolerance);
+      });
+  diff->add_option("a", p->folder_a, "Folder of rank-*.safetensors")
+      ->required();
+  diff->add_option("b", p->folder_b, "Folder of rank-*.safetensors")
+      ->required();
+  diff->add_option("--tolerance", p->tolerance,
+                   "Largest relative error that passes; 0 compares bits")
+      ->check(CLI::NonNegativeNumber);
+}
+
+void AddGlobalFlags(CLI::App* app, Session& session) {
+  app->add_option("--coordinator", session.coordinator_flag,
+                  "HOST:PORT; else $WEFT_COORDINATOR, else the file "
+                  ".weft/coordinator here or above");
+  app->add_option("-o,--output", session.format, "table, json, yaml or name")
+      ->option_text("FORMAT")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, Format>{{"table", Format::kTable},
+                                        {"json", Format::kJson},
+                                        {"yaml", Format::kYaml},
+                                        {"name", Format::kName}}));
+}
+
+// What is wrong with the command line: a word that names no command, or what
+// the parser says.
+std::string UsageError(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().back();
+  }
+  std::vector<std::string> names;
+  for (const CLI::App* sub : command->get_subcommands({})) {
+    names.push_back(sub->get_name());
+  }
+  const std::vector<std::string> rest = app.remaining(true);
+  if (names.empty() || rest.empty() || rest[0][0] == '-') return error.what();
+  return absl::StrCat("unknown command \"", rest[0], "\"",
+                      KnownNames(rest[0], names));
+}
+
+}  // namespace
+
+int RunCli(int argc, const char* const* argv, Session& session) {
+  CLI::App app("weftctl: submit training jobs and follow them", "weftctl");
+  Parsed parsed;
+  app.require_subcommand(1);
+  app.fallthrough();  // global flags may come last; commands inherit this
+  app.footer(
+      "Exit status: 0 done; 1 failed; 2 wrong usage; 3 the job failed; "
+      "4 it was cancelled;\n5 timed out; 69 no coordinator answers.\n");
+  AddGlobalFlags(&app, session);
+  AddJobCommands(&app, session, &parsed);
+  AddViewCommands(&app, session, &parsed);
+  AddFileCommands(&app, session, &parsed);
+  CLI::App* completion =
+      AddGroup(&app, "completion", "Print a script that completes commands");
+  AddCommand(completion, "bash", "For bash: source <(weftctl completion bash)",
+             &parsed, [&] {
+               session.out << BashCompletion(app);
+               return kExitOk;
+             });
+  try {
+    app.parse(argc, argv);
+    return parsed.run();
+  } catch (const CLI::CallForHelp&) {
+    session.out << app.help();
+    return kExitOk;
+  } catch (const CLI::ParseError& e) {
+    session.err << "error: " << UsageError(app, e)
+                << "\nhint: weftctl --help\n";
+    return kExitUsage;
+  }
+}
+
+}  // namespace weft::client

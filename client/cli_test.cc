@@ -1,0 +1,348 @@
+// Runs weftctl as its users do, as a process, against a fake coordinator.
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/format/safetensors_writer.h"
+#include "client/fake_coordinator.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "weft/v1/job_service.pb.h"
+
+namespace weft::client {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+struct Result {
+  int code = -1;
+  std::string out;
+  std::string err;
+};
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream content;
+  content << file.rdbuf();
+  return content.str();
+}
+
+class CliTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    unsetenv("WEFT_COORDINATOR");
+    std::string pattern = ::testing::TempDir() + "/cli.XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+
+  void Serve(const FakeCoordinator::Script& script = {}) {
+    coordinator_ = std::make_unique<FakeCoordinator>(script);
+    setenv("WEFT_COORDINATOR", coordinator_->address().c_str(), 1);
+  }
+
+  // Runs weftctl with `args`, words for a shell, `before` in front of it.
+  Result Run(const std::string& args, const std::string& before = "") {
+    const std::string out = folder_ + "/out";
+    const std::string err = folder_ + "/err";
+    const int status =
+        std::system(absl::StrCat(before, " client/weftctl ", args,
+                                 " </dev/null >", out, " 2>", err)
+                        .c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, ReadFile(out),
+            ReadFile(err)};
+  }
+
+  // A job file, by its path.
+  std::string Job(const std::string& text) {
+    const std::string path = folder_ + "/job.yaml";
+    std::ofstream(path) << text;
+    return path;
+  }
+
+  std::string folder_;
+  std::unique_ptr<FakeCoordinator> coordinator_;
+};
+
+TEST_F(CliTest, WrongUsageExitsTwo) {
+  const auto is_usage = [](const std::string& message) {
+    return AllOf(::testing::Field(&Result::code, 2),
+                 ::testing::Field(&Result::out, ""),
+                 ::testing::Field(&Result::err, HasSubstr(message)));
+  };
+  EXPECT_THAT(Run(""), is_usage("A subcommand is required"));
+  EXPECT_THAT(Run("sumbit"),
+              is_usage("unknown command \"sumbit\"; did you mean \"submit\"?"));
+  EXPECT_THAT(Run("get job_s"), is_usage("unknown command \"job_s\""));
+  EXPECT_THAT(Run("get jobs --colour"), is_usage("--colour"));
+  EXPECT_THAT(Run("get jobs -o xml"), is_usage("xml"));
+  EXPECT_THAT(Run("submit"), is_usage("--file is required"));
+  EXPECT_THAT(Run("wait x --timeout 5"), is_usage("not a duration"));
+  EXPECT_THAT(Run("plan"), is_usage("either --file or a job id"));
+  EXPECT_THAT(Run("cancel moe-1"), is_usage("needs --yes"));
+  EXPECT_THAT(Run("get jobs"), is_usage("no coordinator is named"));
+}
+
+TEST_F(CliTest, HelpExitsZero) {
+  const Result help = Run("submit --help");
+  EXPECT_EQ(help.code, 0);
+  EXPECT_THAT(help.out, HasSubstr("--request-id"));
+  EXPECT_EQ(help.err, "");
+}
+
+TEST_F(CliTest, NoCoordinatorExits69) {
+  const Result result = Run("get jobs --coordinator=127.0.0.1:1");
+  EXPECT_EQ(result.code, 69);
+  EXPECT_THAT(result.err,
+              AllOf(StartsWith("error: "), HasSubstr("(UNAVAILABLE)")));
+}
+
+TEST_F(CliTest, SubmitSendsTheJobAndPrintsItsId) {
+  Serve();
+  const Result result =
+      Run("submit -f examples/moe_text.yaml --set steps=7 --set=seed=9 "
+          "--request-id abc");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.out, "job moe-1 queued\n");
+  EXPECT_THAT(result.err, HasSubstr("warning: nothing is hidden\n"));
+  ASSERT_EQ(coordinator_->submits().size(), 1);
+  const v1::SubmitJobRequest request = coordinator_->submits()[0];
+  EXPECT_EQ(request.request_id(), "abc");
+  EXPECT_EQ(request.job().steps(), 7);
+  EXPECT_EQ(request.job().seed(), 9);
+  EXPECT_EQ(request.job().model().moe().num_experts(), 8);
+  EXPECT_EQ(Run("submit -f examples/moe_text.yaml -o name").out, "moe-1\n");
+}
+
+TEST_F(CliTest, ARetriedSubmitKeepsItsRequestId) {
+  FakeCoordinator::Script script;
+  script.unavailable_submits = 2;
+  Serve(script);
+  EXPECT_EQ(Run("submit -f examples/moe_text.yaml").code, 0);
+  const auto submits = coordinator_->submits();
+  ASSERT_EQ(submits.size(), 3);
+  EXPECT_THAT(submits[0].request_id(),
+              MatchesRegex("[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-"
+                           "[89ab][0-9a-f]{3}-[0-9a-f]{12}"));
+  EXPECT_EQ(submits[1].request_id(), submits[0].request_id());
+  EXPECT_EQ(submits[2].request_id(), submits[0].request_id());
+}
+
+TEST_F(CliTest, ARefusedJobShowsEachViolationWithItsLine) {
+  Serve();
+  const std::string job =
+      Job("name: illegal\nmodel:\n  moe:\n    num_experts: 8\n    top_k: 9\n");
+  for (const char* verb : {"submit", "validate"}) {
+    const Result result = Run(absl::StrCat(verb, " -f ", job));
+    EXPECT_EQ(result.code, 1);
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(
+        result.err,
+        absl::StrCat("error: ", job,
+                     ":5:5: model.moe.top_k: model.moe.top_k=9; must be 1 to "
+                     "num_experts=8\n"
+                     "error: optimizer.learning_rate: must be above 0\n"
+                     "error: refused for 2 violations (INVALID_ARGUMENT)\n"));
+  }
+  EXPECT_TRUE(coordinator_->submits().empty());
+}
+
+TEST_F(CliTest, AWrongFileIsRefusedBeforeAnyCall) {
+  Serve();
+  const std::string job = Job("stesp: 3\nseed: -1\n");
+  const Result result = Run("submit -f " + job);
+  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.err,
+            absl::StrCat("error: ", job,
+                         ":1:1: stesp: unknown field; did you mean \"steps\"?\n"
+                         "error: ",
+                         job,
+                         ":2:7: seed: -1 is not in [0, "
+                         "18446744073709551615]\n"));
+  EXPECT_EQ(Run("submit -f /nonexistent.yaml").code, 1);
+  EXPECT_TRUE(coordinator_->submits().empty());
+}
+
+TEST_F(CliTest, ValidatePrintsThePlanInNumbers) {
+  Serve();
+  const Result result = Run("validate -f examples/moe_text.yaml");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.out, AllOf(StartsWith("the job is valid\n"),
+                                HasSubstr("ops:           42\n")));
+  EXPECT_EQ(result.err, "warning: nothing is hidden\n");
+}
+
+TEST_F(CliTest, GetPrintsTablesAndScripts) {
+  Serve();
+  EXPECT_THAT(Run("get jobs").out,
+              StartsWith("ID     NAME  STATE   STEP  LOSS  AGE\n"
+                         "moe-0  moe   queued  0/3   -     "));
+  EXPECT_EQ(Run("get jobs -o name").out, "moe-0\nmoe-1\n");
+  EXPECT_EQ(Run("-o name get workers").out, "w0\nw1\n");
+  EXPECT_THAT(Run("get job moe-1 -o json").out,
+              AllOf(HasSubstr("\"id\": \"moe-1\""),
+                    HasSubstr("\"state\": \"JOB_STATE_RUNNING\"")));
+  EXPECT_THAT(Run("get job moe-1 -o yaml").out,
+              HasSubstr("id: moe-1\nspec:\n  name: moe\n  steps: 3\n"));
+  EXPECT_THAT(Run("describe job moe-1").out, HasSubstr("state:"));
+  const Result ghost = Run("get job ghost");
+  EXPECT_EQ(ghost.code, 1);
+  EXPECT_EQ(ghost.err, "error: no job ghost (NOT_FOUND)\n");
+}
+
+TEST_F(CliTest, GetJobsPagesToItsLimit) {
+  FakeCoordinator::Script script;
+  script.jobs = 450;
+  Serve(script);
+  const auto lines = [](const Result& result) {
+    return std::count(result.out.begin(), result.out.end(), '\n');
+  };
+  EXPECT_EQ(lines(Run("get jobs -o name --limit 0")), 450);
+  EXPECT_EQ(lines(Run("get jobs -o name --limit 201")), 201);
+  const Result few = Run("get jobs -o name");
+  EXPECT_EQ(lines(few), 50);
+  EXPECT_THAT(few.err, HasSubstr("--limit=0"));
+}
+
+TEST_F(CliTest, WatchShowsProgressAndExitsByTheEnd) {
+  Serve();
+  const Result result = Run("watch moe-1 --every-steps 1");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.out, "job moe-1 succeeded\n");
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("step 1/3 ["), HasSubstr("step 2/3 ["),
+                    HasSubstr("step 3/3 [####################]  loss 2.000"),
+                    HasSubstr("2.0k tokens/s"), Not(HasSubstr("\x1b"))));
+}
+
+TEST_F(CliTest, WatchAsJsonIsALineAMessage) {
+  Serve();
+  const Result result = Run("watch moe-1 -o json");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 5);
+  EXPECT_THAT(result.out, StartsWith("{\"revision\":\"1\",\"snapshot\":"));
+}
+
+TEST_F(CliTest, WaitExitsByHowTheJobEnded) {
+  FakeCoordinator::Script script;
+  script.end_state = v1::JOB_STATE_FAILED;
+  Serve(script);
+  const Result failed = Run("wait moe-1");
+  EXPECT_EQ(failed.code, 3);
+  EXPECT_EQ(failed.out, "job moe-1 failed\n");
+  EXPECT_EQ(failed.err, "error: rank 2 is lost\n");
+  EXPECT_EQ(Run("submit --wait -f examples/moe_text.yaml").code, 3);
+  script.end_state = v1::JOB_STATE_CANCELLED;
+  Serve(script);
+  EXPECT_EQ(Run("wait moe-1").code, 4);
+}
+
+TEST_F(CliTest, WaitTimesOutWithFive) {
+  FakeCoordinator::Script script;
+  script.silent_seconds = 60;
+  Serve(script);
+  const Result result = Run("wait moe-1 --timeout 300ms");
+  EXPECT_EQ(result.code, 5);
+  EXPECT_THAT(result.err, HasSubstr("it goes on"));
+}
+
+TEST_F(CliTest, AnInterruptSaysThatTheJobGoesOn) {
+  FakeCoordinator::Script script;
+  script.silent_seconds = 60;
+  Serve(script);
+  const Result result =
+      Run("watch moe-1", "timeout --preserve-status -s INT 2");
+  EXPECT_EQ(result.code, 130);
+  EXPECT_THAT(result.err, HasSubstr("the job goes on"));
+}
+
+TEST_F(CliTest, CancelStopsAJob) {
+  Serve();
+  const Result result = Run("cancel moe-1 --yes --reason 'wrong data'");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.out, "job moe-1 stopping\n");
+  EXPECT_EQ(coordinator_->cancel().reason(), "wrong data");
+}
+
+TEST_F(CliTest, PlansComeFromAFileOrTheCoordinator) {
+  Serve();
+  EXPECT_EQ(Run("plan moe-1 --rank 2").out, "plan of rank 2\n");
+  EXPECT_EQ(Run("plan moe-1 --timeline").out, "compute |#|\n");
+  const Result offline =
+      Run("plan -f examples/moe_text.yaml --rank 1", "env -u WEFT_COORDINATOR");
+  EXPECT_EQ(offline.code, 0) << offline.err;
+  EXPECT_THAT(offline.out, StartsWith("rank 1 of 4"));
+  const Result wrong = Run("plan -f examples/moe_text.yaml --set steps=x");
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_EQ(wrong.err, "error: --set: steps: \"x\" is not an integer\n");
+}
+
+TEST_F(CliTest, DataPrepareAndInfo) {
+  std::ofstream(folder_ + "/text") << "aabba";
+  const std::string prefix = folder_ + "/new/text";
+  const Result prepared = Run(absl::StrCat("data prepare --input ", folder_,
+                                           "/text --output ", prefix));
+  EXPECT_EQ(prepared.code, 0) << prepared.err;
+  EXPECT_THAT(prepared.out,
+              AllOf(HasSubstr("tokens:                      5\n"),
+                    HasSubstr("bigram_conditional_entropy:  0.69314718")));
+  EXPECT_THAT(Run("data info -o yaml " + prefix).out,
+              HasSubstr("token_type: u16\ntokens: 5\nsequences: 1\n"
+                        "documents: 1\nmin_token: 97\nmax_token: 98\n"));
+  EXPECT_EQ(Run("data info /nonexistent").code, 1);
+  EXPECT_EQ(Run("data prepare --input /dev/null --output " + prefix).code, 1);
+}
+
+TEST_F(CliTest, ParamsDiffExitsByTheResult) {
+  const auto write = [&](const std::string& name, float last) {
+    const std::string folder = folder_ + "/" + name;
+    std::filesystem::create_directories(folder);
+    const std::vector<float> values = {1, 2, last};
+    checkpoint::SafetensorsWriter writer;
+    EXPECT_TRUE(writer.Add("w@0", DType::kF32, {3}, values.data()).ok());
+    EXPECT_TRUE(writer.Write(folder + "/rank-00000.safetensors").ok());
+    return folder;
+  };
+  const std::string a = write("a", 4);
+  const std::string b = write("b", 5);
+  const Result same = Run(absl::StrCat("params diff ", a, " ", a));
+  EXPECT_EQ(same.code, 0);
+  EXPECT_EQ(same.out, "identical:   true\nparameters:  1\nelements:    3\n");
+  const Result other = Run(absl::StrCat("params diff ", a, " ", b));
+  EXPECT_EQ(other.code, 1);
+  EXPECT_THAT(other.out, HasSubstr("w: element 2 is 4 and 5\n"));
+  EXPECT_EQ(Run(absl::StrCat("params diff --tolerance 0.2 ", a, " ", b)).code,
+            0);
+}
+
+TEST_F(CliTest, VersionAndCompletion) {
+  EXPECT_THAT(Run("version --client").out, StartsWith("client:"));
+  Serve();
+  EXPECT_THAT(Run("version -o json").out,
+              HasSubstr("\"coordinator\": \"fake\""));
+  const Result script = Run("completion bash");
+  EXPECT_THAT(script.out, HasSubstr("complete -o filenames"));
+  std::ofstream(folder_ + "/completion") << script.out;
+  EXPECT_EQ(std::system(absl::StrCat("bash -c 'source ", folder_,
+                                     "/completion; COMP_WORDS=(weftctl get w); "
+                                     "COMP_CWORD=2; _weftctl; "
+                                     "[[ \"${COMPREPLY[*]}\" == workers ]]'")
+                            .c_str()),
+            0);
+}
+
+}  // namespace
+}  // namespace weft::client

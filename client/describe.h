@@ -1,0 +1,27 @@
+// Jobs and workers as people read them.
+#ifndef WEFT_CLIENT_DESCRIBE_H_
+#define WEFT_CLIENT_DESCRIBE_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "client/output.h"
+#include "weft/v1/cluster_service.pb.h"
+#include "weft/v1/job_service.pb.h"
+
+namespace weft::client {
+
+// One row a job, or a worker. `now` is what ages are counted from.
+TextTable JobTable(const std::vector<v1::Job>& jobs, absl::Time now);
+TextTable WorkerTable(const std::vector<v1::Worker>& workers, absl::Time now);
+
+// Everything about a job, a line a subject.
+std::string DescribeJob(const v1::Job& job, absl::Time now);
+
+// A plan in numbers.
+Record PlanRecord(const v1::PlanSummary& plan);
+
+}  // namespace weft::client
+
+#endif  // WEFT_CLIENT_DESCRIBE_H_

@@ -1,0 +1,82 @@
+#include "client/offline_plan.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/status_matchers.h"
+#include "client/job_file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace weft::client {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+JobFile ReadExample(const std::vector<std::string>& sets) {
+  auto file = ReadJobFile("examples/moe_text.yaml", sets);
+  EXPECT_OK(file);
+  for (const FieldError& error : file->errors) ADD_FAILURE() << ToString(error);
+  return *std::move(file);
+}
+
+std::vector<std::string> Obstacles(const std::vector<std::string>& sets) {
+  const JobFile file = ReadExample(sets);
+  std::vector<std::string> texts;
+  for (const FieldError& error : PlanObstacles(file.job, file.origins)) {
+    texts.push_back(ToString(error));
+  }
+  return texts;
+}
+
+TEST(OfflinePlanTest, TheExampleCompiles) {
+  const JobFile file = ReadExample({});
+  EXPECT_THAT(PlanObstacles(file.job, file.origins), IsEmpty());
+  ASSERT_OK_AND_ASSIGN(const v1::GetPlanResponse plan,
+                       CompilePlan(file.job, 3, 100));
+  EXPECT_THAT(plan.text(),
+              StartsWith("rank 3 of 4, dp {0 1 2 3}, edp {1 3}, ep {2 3}\n"
+                         "train: "));
+  EXPECT_THAT(plan.text(), HasSubstr("\n\neval: "));
+  EXPECT_FALSE(plan.timeline().empty());
+  EXPECT_GT(plan.summary().ops(), 0);
+  EXPECT_GT(plan.summary().parameters(), 1000000);
+}
+
+TEST(OfflinePlanTest, WhatCannotBeCompiledIsNamedWithItsPlace) {
+  EXPECT_THAT(Obstacles({"parallel.ep=3"}),
+              Contains("--set: parallel.ep: 3 does not divide "
+                       "parallel.world=4"));
+  EXPECT_THAT(Obstacles({"parallel.ep=3"}),
+              Contains("--set: parallel.ep: 3 does not divide "
+                       "model.moe.num_experts=8"));
+  EXPECT_THAT(Obstacles({"parallel.world=0"}),
+              Contains("--set: parallel.world: 0 is not in [1, 65536]"));
+  EXPECT_THAT(Obstacles({"model.attention.num_kv_heads=3"}),
+              Contains("--set: model.attention.num_kv_heads: 3 does not divide "
+                       "num_heads=4"));
+  EXPECT_THAT(Obstacles({"model.moe.top_k=9"}),
+              Contains("--set: model.moe.top_k: 9 is not in [1, 8]"));
+  EXPECT_THAT(Obstacles({"model.dense_layers=[4]"}),
+              Contains("--set: model.dense_layers[0]: 4 is not in [0, 3]"));
+  EXPECT_THAT(Obstacles({"batch.global_batch=65"}),
+              Contains(HasSubstr("batch.microbatch: 16 does not divide")));
+}
+
+TEST(OfflinePlanTest, NothingGivenIsManyObstaclesAndNoCrash) {
+  EXPECT_GT(PlanObstacles(v1::TrainingJob(), FieldOrigins()).size(), 5);
+}
+
+TEST(OfflinePlanTest, ARankOutsideTheWorldIsRefused) {
+  const JobFile file = ReadExample({});
+  EXPECT_THAT(CompilePlan(file.job, 4, 80),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("rank 4 is not in [0, 4)")));
+}
+
+}  // namespace
+}  // namespace weft::client

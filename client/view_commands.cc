@@ -1,0 +1,207 @@
+#include "client/view_commands.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "client/describe.h"
+#include "client/job_file.h"
+#include "client/offline_plan.h"
+#include "client/report.h"
+#include "client/version.h"
+
+namespace weft::client {
+namespace {
+
+constexpr int kPageSize = 200;
+
+// Pages through jobs until there are no more, or `limit` of them.
+absl::StatusOr<v1::ListJobsResponse> ListJobs(CoordinatorClient& client,
+                                              int limit) {
+  v1::ListJobsResponse all;
+  v1::ListJobsRequest request;
+  while (true) {
+    const int wanted = limit == 0 ? kPageSize : limit - all.jobs_size();
+    request.set_page_size(std::min(wanted, kPageSize));
+    auto page = client.ListJobs(request);
+    if (!page.ok()) return page.status();
+    for (v1::Job& job : *page->mutable_jobs()) {
+      if (limit != 0 && all.jobs_size() == limit) break;
+      *all.add_jobs() = std::move(job);
+    }
+    request.set_page_token(page->next_page_token());
+    const bool is_full = limit != 0 && all.jobs_size() >= limit;
+    if (is_full) all.set_next_page_token(page->next_page_token());
+    if (is_full || page->next_page_token().empty()) return all;
+  }
+}
+
+// Fetches one job; reports the error otherwise.
+absl::StatusOr<v1::Job> FetchJob(Session& session, const std::string& job_id,
+                                 ExitCode* code) {
+  const auto client = Connect(session, code);
+  if (client == nullptr) return absl::FailedPreconditionError("");
+  v1::GetJobRequest request;
+  request.set_job_id(job_id);
+  auto response = client->GetJob(request);
+  if (response.ok()) return response->job();
+  *code = ReportError(session.err, response.status());
+  return response.status();
+}
+
+void PrintJobs(Session& session, const std::vector<v1::Job>& jobs) {
+  if (session.format == Format::kName) {
+    for (const v1::Job& job : jobs) session.out << job.id() << "\n";
+    return;
+  }
+  session.out << JobTable(jobs, absl::Now()).ToString();
+}
+
+// The plan, or nothing when the error was reported.
+std::optional<v1::GetPlanResponse> FetchPlan(Session& session,
+                                             const PlanOptions& options,
+                                             ExitCode* code) {
+  const auto client = Connect(session, code);
+  if (client == nullptr) return std::nullopt;
+  v1::GetPlanRequest request;
+  request.set_job_id(options.job_id);
+  request.set_rank(options.rank);
+  auto plan = client->GetPlan(request);
+  if (plan.ok()) return *std::move(plan);
+  *code = ReportError(session.err, plan.status());
+  return std::nullopt;
+}
+
+std::optional<v1::GetPlanResponse> CompileFile(Session& session,
+                                               const PlanOptions& options,
+                                               ExitCode* code) {
+  *code = kExitFailed;
+  auto file = ReadJobFile(options.file.path, options.file.sets);
+  if (!file.ok()) {
+    ReportError(session.err, file.status());
+    return std::nullopt;
+  }
+  if (file->errors.empty()) {
+    file->errors = PlanObstacles(file->job, file->origins);
+  }
+  if (!file->errors.empty()) {
+    ReportErrors(session.err, file->errors);
+    return std::nullopt;
+  }
+  auto plan = CompilePlan(file->job, options.rank, session.columns);
+  if (plan.ok()) return *std::move(plan);
+  ReportError(session.err, plan.status());
+  return std::nullopt;
+}
+
+}  // namespace
+
+ExitCode GetJobs(Session& session, int limit) {
+  ExitCode code = kExitFailed;
+  const auto client = Connect(session, &code);
+  if (client == nullptr) return code;
+  const auto response = ListJobs(*client, limit);
+  if (!response.ok()) return ReportError(session.err, response.status());
+  if (IsForScripts(session.format)) {
+    PrintMessage(session, *response);
+    return kExitOk;
+  }
+  if (response->jobs_size() == 0 && session.format == Format::kTable) {
+    session.err << "no jobs; submit one with: weftctl submit -f job.yaml\n";
+    return kExitOk;
+  }
+  PrintJobs(session, {response->jobs().begin(), response->jobs().end()});
+  if (!response->next_page_token().empty()) {
+    session.err << "there are more; see them with --limit=0\n";
+  }
+  return kExitOk;
+}
+
+ExitCode GetJob(Session& session, const std::string& job_id) {
+  ExitCode code = kExitFailed;
+  const auto job = FetchJob(session, job_id, &code);
+  if (!job.ok()) return code;
+  if (IsForScripts(session.format)) {
+    PrintMessage(session, *job);
+  } else {
+    PrintJobs(session, {*job});
+  }
+  return kExitOk;
+}
+
+ExitCode GetWorkers(Session& session) {
+  ExitCode code = kExitFailed;
+  const auto client = Connect(session, &code);
+  if (client == nullptr) return code;
+  const auto response = client->ListWorkers();
+  if (!response.ok()) return ReportError(session.err, response.status());
+  if (IsForScripts(session.format)) {
+    PrintMessage(session, *response);
+    return kExitOk;
+  }
+  if (session.format == Format::kName) {
+    for (const v1::Worker& worker : response->workers()) {
+      session.out << worker.id() << "\n";
+    }
+    return kExitOk;
+  }
+  if (response->workers_size() == 0) {
+    session.err << "no workers are attached\n";
+    return kExitOk;
+  }
+  session.out << WorkerTable(
+                     {response->workers().begin(), response->workers().end()},
+                     absl::Now())
+                     .ToString();
+  return kExitOk;
+}
+
+ExitCode Describe(Session& session, const std::string& job_id) {
+  ExitCode code = kExitFailed;
+  const auto job = FetchJob(session, job_id, &code);
+  if (!job.ok()) return code;
+  if (IsForScripts(session.format)) {
+    PrintMessage(session, *job);
+  } else {
+    session.out << DescribeJob(*job, absl::Now());
+  }
+  return kExitOk;
+}
+
+ExitCode ShowPlan(Session& session, const PlanOptions& options) {
+  ExitCode code = kExitFailed;
+  const auto plan = options.file.path.empty()
+                        ? FetchPlan(session, options, &code)
+                        : CompileFile(session, options, &code);
+  if (!plan.has_value()) return code;
+  if (IsForScripts(session.format)) {
+    PrintMessage(session, *plan);
+    return kExitOk;
+  }
+  session.out << (options.is_timeline ? plan->timeline() : plan->text());
+  session.err << PlanRecord(plan->summary()).ToString(Format::kTable);
+  return kExitOk;
+}
+
+ExitCode Version(Session& session, bool is_client_only) {
+  Record record;
+  record.Add("client", kVersion);
+  ExitCode code = kExitOk;
+  if (!is_client_only) {
+    const auto client = Connect(session, &code);
+    if (client != nullptr) {
+      const auto info = client->GetClusterInfo();
+      if (info.ok()) {
+        record.Add("coordinator", info->version());
+      } else {
+        code = ReportError(session.err, info.status());
+      }
+    }
+  }
+  session.out << record.ToString(session.format);
+  return code;
+}
+
+}  // namespace weft::client
