@@ -167,7 +167,7 @@ TEST_F(DispatcherTest, JobIdsAreNamesWithRandomDigits) {
   unnamed.clear_name();
   EXPECT_THAT(Submit(unnamed), MatchesRegex("job-[0-9a-f]{4}"));
   next_random_ = 0x1000;  // taken: the next one is used
-  EXPECT_EQ(Submit(MakeLegalJob()), "test-1002");
+  EXPECT_EQ(Submit(MakeLegalJob()), "test-1001");
 }
 
 TEST_F(DispatcherTest, ListsJobsNewestFirstInPages) {
