@@ -1,0 +1,33 @@
+// The coordinator's HTTP endpoint: /metrics and /healthz.
+#ifndef WEFT_COORDINATOR_HTTP_HTTP_SERVER_H_
+#define WEFT_COORDINATOR_HTTP_HTTP_SERVER_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace weft::coordinator {
+
+// Serves from Start() until its end. Handlers are called from several threads.
+class HttpServer {
+ public:
+  struct Options {
+    std::string listen_address;            // host:port; port 0 takes a free one
+    std::function<std::string()> metrics;  // Prometheus text
+    std::function<bool()> is_healthy;      // 200 or 503 on /healthz
+  };
+
+  // UNAVAILABLE when the address cannot be bound.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(Options options);
+  virtual ~HttpServer() = default;
+
+  virtual int port() const = 0;
+  // host:port with the port taken.
+  virtual const std::string& address() const = 0;
+};
+
+}  // namespace weft::coordinator
+
+#endif  // WEFT_COORDINATOR_HTTP_HTTP_SERVER_H_

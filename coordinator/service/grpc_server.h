@@ -1,0 +1,42 @@
+// The coordinator's gRPC endpoint: its services, health and reflection.
+#ifndef WEFT_COORDINATOR_SERVICE_GRPC_SERVER_H_
+#define WEFT_COORDINATOR_SERVICE_GRPC_SERVER_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "coordinator/core/dispatcher.h"
+#include "coordinator/core/plan_compiler.h"
+
+namespace weft::coordinator {
+
+// Serves from Start() until Shutdown() or its end. Thread-safe.
+class GrpcServer {
+ public:
+  struct Options {
+    std::string listen_address;        // host:port; port 0 takes a free one
+    Dispatcher* dispatcher = nullptr;  // borrowed
+    const PlanCompiler* compiler = nullptr;  // borrowed
+    std::string version;
+    std::string http_address;  // where metrics are; empty when off
+  };
+
+  // UNAVAILABLE when the address cannot be bound.
+  static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(
+      const Options& options);
+  virtual ~GrpcServer() = default;
+
+  virtual int port() const = 0;
+  // host:port with the port taken.
+  virtual const std::string& address() const = 0;
+
+  // Says NOT_SERVING, takes no new calls, gives those under way `grace`, then
+  // cancels them.
+  virtual void Shutdown(absl::Duration grace) = 0;
+};
+
+}  // namespace weft::coordinator
+
+#endif  // WEFT_COORDINATOR_SERVICE_GRPC_SERVER_H_
