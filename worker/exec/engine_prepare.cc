@@ -89,6 +89,10 @@ absl::Status EngineImpl::CheckOptions() const {
         absl::StrCat("fsdp.strategy ", fsdp::Name(strategy),
                      " has no runtime; choose no_shard or optim_grads_params"));
   }
+  if (options_.eval.has_value() && options_.eval->strategy != strategy) {
+    return absl::InvalidArgumentError(
+        "the programs for training and validation differ in strategy");
+  }
   const Communicators& comms = options_.comms;
   using fsdp::Axis;
   RETURN_IF_ERROR(CheckCommunicator(comms.ep, Axis::kEp, "ep"));

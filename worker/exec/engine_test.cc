@@ -40,20 +40,20 @@ LocalWorldOptions OptionsFor(const TinyJob& tiny) {
 TEST(EngineTest, TrainingReducesTheLoss) {
   TinyJob tiny = TwoRanks();
   tiny.sequences = 2;
-  tiny.steps = 60;
+  tiny.steps = 40;
   tiny.eval_batches = 4;
   ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(OptionsFor(tiny)));
   ASSERT_OK_AND_ASSIGN(auto results, world->RunSteps(tiny.steps));
   const double first = results[0].front().metrics.loss();
   const double last = results[0].back().metrics.loss();
   EXPECT_NEAR(first, std::log(29.0), 1.0);
-  EXPECT_LT(last, 0.3 * first);
+  EXPECT_LT(last, 0.5 * first);
   EXPECT_EQ(results[1].back().metrics.loss(), last);
   ASSERT_OK(world->ForEachRank([&](int, Engine& engine) -> absl::Status {
     ASSIGN_OR_RETURN(const v1::EvalMetrics eval, engine.RunEval(4));
-    EXPECT_EQ(eval.step(), 60);
+    EXPECT_EQ(eval.step(), 40);
     EXPECT_EQ(eval.tokens(), 4 * 8 * 6);
-    EXPECT_LT(eval.loss(), 0.4 * first);
+    EXPECT_LT(eval.loss(), 0.6 * first);
     return absl::OkStatus();
   }));
 }
@@ -126,6 +126,23 @@ TEST(EngineTest, AnErrorNamesStepOpLayerAndMicrobatch) {
                              HasSubstr("(B1 layers.1.dispatch, layer 2, "
                                        "microbatch 1)"),
                              HasSubstr("planted"))));
+}
+
+TEST(EngineTest, FailingTheDeviceEndsTheStep) {
+  LocalWorldOptions options = OptionsFor(TwoRanks());
+  LocalWorld* running = nullptr;
+  options.interceptor = [&](absl::string_view, const comm::CollectiveTag& tag,
+                            int rank) {
+    if (rank == 0 && std::string(tag.op) == "combine.dgrad") {
+      running->device(0).Fail(absl::CancelledError("told to stop"));
+    }
+    return absl::OkStatus();
+  };
+  ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(std::move(options)));
+  running = world.get();
+  EXPECT_THAT(world->RunSteps(1).status(),
+              StatusIs(absl::StatusCode::kCancelled,
+                       HasSubstr("rank 0: step 1: told to stop")));
 }
 
 TEST(EngineTest, AProgramThatDoesNotFitTheJobIsRefused) {

@@ -21,6 +21,13 @@ using testing::MakeJob;
 using testing::SyntheticSamples;
 using testing::TinyJob;
 
+// Sanitizers look for faults, not for bits: they get fewer worlds and steps.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
 struct Outcome {
   std::vector<double> losses;
   std::vector<double> norms;
@@ -93,6 +100,7 @@ class ParityTest : public ::testing::TestWithParam<std::tuple<int, int>> {
 
   void CompareAll(TinyJob tiny, SyntheticSamples::Kind samples) {
     std::tie(tiny.world, tiny.ep) = GetParam();
+    if (kSanitized) tiny.steps = 2;
     Outcome sharded;
     Outcome whole;
     tiny.no_shard = false;
@@ -159,24 +167,30 @@ std::string WorldName(
                       std::get<1>(info.param));
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, ParityTest,
-                         ::testing::Values(std::tuple(1, 1), std::tuple(2, 1),
-                                           std::tuple(2, 2), std::tuple(4, 1),
-                                           std::tuple(4, 2), std::tuple(4, 4)),
+std::vector<std::tuple<int, int>> Worlds() {
+  if (kSanitized) return {{1, 1}, {2, 2}, {4, 2}};
+  return {{1, 1}, {2, 1}, {2, 2}, {4, 1}, {4, 2}, {4, 4}};
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, ParityTest, ::testing::ValuesIn(Worlds()),
                          WorldName);
 
 // Where the order of a sum must differ, runs agree within the design's bounds.
-TEST(WorldSizesTest, LossesOfTwoRanksAndOfOneAgree) {
-  TinyJob two;
-  two.world = 2;
-  two.ep = 2;
-  TinyJob one;
-  one.sequences = 2;
-  ASSERT_OK_AND_ASSIGN(Outcome a, Train(two, SyntheticSamples::Kind::kRule));
-  ASSERT_OK_AND_ASSIGN(Outcome b, Train(one, SyntheticSamples::Kind::kRule));
-  for (size_t i = 0; i < a.losses.size(); ++i) {
-    EXPECT_NEAR(a.losses[i] / b.losses[i], 1, 2e-6) << "step " << i + 1;
-    EXPECT_NEAR(a.norms[i] / b.norms[i], 1, 3e-5) << "step " << i + 1;
+TEST(WorldSizesTest, AgreeWithOneRankThatSeesTheSameTokens) {
+  for (const auto& [world, ep] : Worlds()) {
+    TinyJob many;
+    many.world = world;
+    many.ep = ep;
+    TinyJob one;
+    one.sequences = world;
+    ASSERT_OK_AND_ASSIGN(Outcome a, Train(many, SyntheticSamples::Kind::kRule));
+    ASSERT_OK_AND_ASSIGN(Outcome b, Train(one, SyntheticSamples::Kind::kRule));
+    for (size_t i = 0; i < a.losses.size(); ++i) {
+      EXPECT_NEAR(a.losses[i] / b.losses[i], 1, 2e-6)
+          << "world " << world << " ep " << ep << " step " << i + 1;
+      EXPECT_NEAR(a.norms[i] / b.norms[i], 1, 3e-5)
+          << "world " << world << " ep " << ep << " step " << i + 1;
+    }
   }
 }
 
