@@ -39,7 +39,9 @@ struct Parsed {
 
 void AddFile(CLI::App* command, JobFileOptions* file, bool is_required) {
   command
-      ->add_option("-f,--file", file->path, "YAML job file; - reads from stdin")
+      ->add_option("-f,--file", file->path,
+                   "YAML job file; - reads from stdin. A relative "
+                   "data.prefix is resolved against the current folder")
       ->required(is_required);
   command
       ->add_option("--set", file->sets,

@@ -124,6 +124,8 @@ TEST_F(CliTest, SubmitSendsTheJobAndPrintsItsId) {
   EXPECT_EQ(request.job().steps(), 7);
   EXPECT_EQ(request.job().seed(), 9);
   EXPECT_EQ(request.job().model().moe().num_experts(), 8);
+  EXPECT_EQ(request.job().data().prefix(),
+            (std::filesystem::current_path() / ".weft/data/bible").string());
   EXPECT_EQ(Run("submit -f examples/moe_text.yaml -o name").out, "moe-1\n");
 }
 

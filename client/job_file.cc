@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
+#include <system_error>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -39,6 +41,15 @@ void AppendTo(std::vector<FieldError>& errors,
   errors.insert(errors.end(), more.begin(), more.end());
 }
 
+// Workers may run in another folder than whoever submits.
+void ResolvePrefix(v1::TrainingJob* job) {
+  const std::filesystem::path prefix = job->data().prefix();
+  std::error_code error;
+  const auto here = std::filesystem::current_path(error);
+  if (error || prefix.empty() || prefix.is_absolute()) return;
+  job->mutable_data()->set_prefix((here / prefix).lexically_normal().string());
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> ReadText(const std::string& path,
@@ -60,6 +71,7 @@ absl::StatusOr<JobFile> ReadJobFile(const std::string& path,
   for (const std::string& assignment : sets) {
     AppendTo(file.errors, SetField(assignment, &file.job, &file.origins));
   }
+  ResolvePrefix(&file.job);
   return file;
 }
 

@@ -285,7 +285,7 @@ TEST(YamlMessageTest, SetRefusesWhatAFileMayNotHold) {
 // A file cut anywhere is read or refused; it never crashes.
 TEST(YamlMessageTest, DamagedTextNeverCrashes) {
   const std::string text = kJob;
-  const std::string alphabet("\0:{}[]&*!|>'\"%@`-#,? \t\n\x80\xff", 24);
+  const std::string alphabet("\0:{[*!|'#, \n\xff", 13);
   for (size_t i = 0; i < text.size(); ++i) {
     ErrorsOf(text.substr(0, i));
     for (char c : alphabet) {

@@ -1,0 +1,154 @@
+#!/usr/bin/env bash
+# A coordinator and workers on this machine, for ./weft up, down and demo.
+# Sourced, after lib.sh.
+#
+# A cluster lives in a folder: NAME.pid and NAME.log for `coordinator` and each
+# `worker-N`, the coordinator's ports.json, its store in state/ and what jobs
+# write in artifacts/.
+
+CLUSTER_BINARIES=(//coordinator:coordinator //worker:worker //client:weftctl)
+
+# How long daemons may take, in tenths of a second.
+CLUSTER_START_TENTHS=300
+CLUSTER_STOP_TENTHS=150
+
+build_cluster() {
+  source scripts/weft_install.sh
+  weft_install
+  run_bazel build "${CLUSTER_BINARIES[@]}"
+}
+
+weftctl() { "$WEFT_ROOT/bazel-bin/client/weftctl" "$@"; }
+
+# start_time PID: when a process began, in ticks; fails when there is none. With
+# it a process is told from a later one that got the same number.
+start_time() {
+  local stat
+  stat="$(cat "/proc/$1/stat" 2>/dev/null)" || return 1
+  # Behind the name, which may hold blanks, it is the 20th field.
+  read -r -a stat <<<"${stat##*) }"
+  [[ "${stat[0]}" != Z ]] && echo "${stat[19]}"
+}
+
+# is_running PIDFILE
+is_running() {
+  local pid began
+  read -r pid began 2>/dev/null <"$1" && [[ "$(start_time "$pid")" == "$began" ]]
+}
+
+# start_daemon FOLDER NAME COMMAND...: in a session of its own, so that an
+# interrupt at the terminal is not for it.
+start_daemon() {
+  local folder="$1" name="$2"
+  shift 2
+  setsid "$@" >"$folder/$name.log" 2>&1 </dev/null 9>&- &
+  local pid=$!
+  disown "$pid"
+  echo "$pid $(start_time "$pid")" >"$folder/$name.pid"
+}
+
+# names_of FOLDER: the cluster's daemons, one a line, workers first.
+names_of() {
+  local pidfile
+  for pidfile in "$1"/worker-*.pid "$1"/coordinator.pid; do
+    if [[ -f "$pidfile" ]]; then basename "$pidfile" .pid; fi
+  done
+}
+
+# cluster_is_up FOLDER: whether any daemon of it runs.
+cluster_is_up() {
+  local name
+  for name in $(names_of "$1"); do
+    if is_running "$1/$name.pid"; then return 0; fi
+  done
+  return 1
+}
+
+# Says what a daemon that has ended left in its log, and returns 1.
+report_dead() {
+  local folder="$1" name="$2"
+  say "$name has ended; the last lines of $folder/$name.log:" >&2
+  tail -n 20 "$folder/$name.log" >&2
+  return 1
+}
+
+# wait_for_cluster FOLDER WHAT COMMAND...: runs the command until it succeeds.
+# Returns 1, saying why, when a daemon ends or it takes too long.
+wait_for_cluster() {
+  local folder="$1" what="$2" tenth name
+  shift 2
+  for ((tenth = 0; tenth < CLUSTER_START_TENTHS; ++tenth)); do
+    if "$@"; then return 0; fi
+    for name in $(names_of "$folder"); do
+      is_running "$folder/$name.pid" || report_dead "$folder" "$name" || return
+    done
+    sleep 0.1
+  done
+  say "$what in $((CLUSTER_START_TENTHS / 10)) seconds; logs are in $folder" >&2
+  return 1
+}
+
+# address_of FOLDER: host:port of the coordinator.
+address_of() { jq -er .grpc "$1/ports.json" 2>/dev/null; }
+
+has_address() { address_of "$1" >/dev/null; }
+
+# has_workers ADDRESS N
+has_workers() {
+  local idle
+  idle="$(weftctl --coordinator="$1" get workers -o json 2>/dev/null |
+    jq '[.workers[] | select(.state == "WORKER_STATE_IDLE")] | length')"
+  [[ "$idle" == "$2" ]]
+}
+
+# start_cluster FOLDER WORKERS: returns when all workers are attached.
+start_cluster() {
+  local folder="$1" workers="$2" address i
+  mkdir -p "$folder/state" "$folder/artifacts"
+  rm -f "$folder"/*.pid "$folder"/*.log "$folder/ports.json"
+  start_daemon "$folder" coordinator \
+    "$WEFT_ROOT/bazel-bin/coordinator/coordinator" \
+    --listen_address=127.0.0.1:0 --http_address=127.0.0.1:0 \
+    --state_dir="$folder/state" --artifacts_dir="$folder/artifacts" \
+    --port_file="$folder/ports.json"
+  wait_for_cluster "$folder" "the coordinator did not start" \
+    has_address "$folder" || return
+  address="$(address_of "$folder")"
+  for ((i = 0; i < workers; ++i)); do
+    # One thread a worker: its streams are threads already.
+    start_daemon "$folder" "worker-$i" env OMP_NUM_THREADS=1 \
+      "$WEFT_ROOT/bazel-bin/worker/worker" --coordinator="$address" \
+      --worker_id="worker-$i" --http_address=127.0.0.1:0
+  done
+  wait_for_cluster "$folder" "not all $workers workers attached" \
+    has_workers "$address" "$workers"
+}
+
+# signal_all FOLDER SIGNAL NAME...: those of the daemons that run.
+signal_all() {
+  local folder="$1" signal="$2" name pid
+  shift 2
+  for name in "$@"; do
+    if ! is_running "$folder/$name.pid"; then continue; fi
+    read -r pid _ <"$folder/$name.pid"
+    kill "-$signal" "$pid" 2>/dev/null || true
+  done
+}
+
+# stop_cluster FOLDER: asks, waits, and at last kills. Returns 1 when it had to.
+stop_cluster() {
+  local folder="$1" tenth killed=0 names
+  mapfile -t names < <(names_of "$folder")
+  signal_all "$folder" TERM "${names[@]}"
+  for ((tenth = 0; tenth < CLUSTER_STOP_TENTHS; ++tenth)); do
+    if ! cluster_is_up "$folder"; then break; fi
+    sleep 0.1
+  done
+  if cluster_is_up "$folder"; then
+    say "some daemons did not stop when asked; killing them" >&2
+    signal_all "$folder" KILL "${names[@]}"
+    killed=1
+  fi
+  rm -f "$folder"/*.pid "$folder/ports.json"
+  return "$killed"
+}

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Start a local cluster that stays up: --workers N, --device cpu.
+
+usage_up() {
+  echo "usage: ./weft up [--workers N] [--device cpu]" >&2
+  exit 2
+}
+
+weft_up() {
+  source scripts/cluster.sh
+  local workers=4 device=cpu
+  while (($# > 0)); do
+    case "$1" in
+      --workers=* | --device=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+      --workers | --device)
+        if (($# < 2)); then usage_up; fi
+        if [[ "$1" == --workers ]]; then workers="$2"; else device="$2"; fi
+        shift 2
+        ;;
+      *) usage_up ;;
+    esac
+  done
+  if [[ ! "$workers" =~ ^[1-9][0-9]{0,2}$ ]]; then
+    die "--workers=$workers is not a number from 1 to 999"
+  fi
+  if [[ "$device" != cpu ]]; then
+    die "--device=$device: workers run on cpu only so far"
+  fi
+
+  local folder="$WEFT_STATE/up"
+  if cluster_is_up "$folder"; then
+    die "a cluster is up already, at $(address_of "$folder" || echo '?');" \
+      "stop it with ./weft down"
+  fi
+  build_cluster
+  say "starting a coordinator and $workers workers"
+  if ! start_cluster "$folder" "$workers"; then
+    stop_cluster "$folder"
+    die "the cluster did not come up"
+  fi
+  address_of "$folder" >"$WEFT_STATE/coordinator"
+  say "up: coordinator at $(address_of "$folder")," \
+    "status at http://$(jq -r .http "$folder/ports.json")/"
+  say "logs and artifacts are in .weft/up; submit a job with" \
+    "./weft ctl submit -f examples/moe_text.yaml"
+}
