@@ -1,0 +1,204 @@
+#include "coordinator/daemon.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/file/atomic_file.h"
+#include "base/logging.h"
+#include "base/mutex.h"
+#include "base/status_macros.h"
+#include "coordinator/core/dispatcher.h"
+#include "coordinator/core/schedule_compiler.h"
+#include "coordinator/http/http_server.h"
+#include "coordinator/http/metrics.h"
+#include "coordinator/service/grpc_server.h"
+#include "coordinator/store/sqlite_store.h"
+#include "coordinator/version.h"
+
+namespace weft::coordinator {
+namespace {
+
+constexpr absl::Duration kTick = absl::Milliseconds(100);
+// What calls under way get to end in.
+constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
+
+absl::Status MakeFolder(const std::string& path, absl::string_view flag) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error && !std::filesystem::is_directory(path)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot make --", flag, "=", path, ": ", error.message()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOptions(const Daemon::Options& options) {
+  if (options.heartbeat_interval < absl::Milliseconds(10)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "heartbeat_interval=", absl::FormatDuration(options.heartbeat_interval),
+        "; must be at least 10ms"));
+  }
+  if (options.heartbeat_timeout < 2 * options.heartbeat_interval ||
+      options.heartbeat_timeout > absl::Hours(1)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "heartbeat_timeout=", absl::FormatDuration(options.heartbeat_timeout),
+        "; must be at least twice heartbeat_interval=",
+        absl::FormatDuration(options.heartbeat_interval), " and at most 1h"));
+  }
+  return absl::OkStatus();
+}
+
+// Calls a function every so often, on a thread of its own.
+class Ticker {
+ public:
+  Ticker(absl::Duration period, std::function<void()> call)
+      : thread_([this, period, call = std::move(call)] {
+          while (!StopsWithin(period)) call();
+        }) {}
+  ~Ticker() {
+    {
+      MutexLock lock(&mu_);
+      stop_ = true;
+    }
+    changed_.SignalAll();
+    thread_.join();
+  }
+
+ private:
+  bool StopsWithin(absl::Duration period) {
+    const auto deadline = DeadlineAfter(period);
+    MutexLock lock(&mu_);
+    while (!stop_) {
+      if (!changed_.WaitUntil(&mu_, deadline)) break;
+    }
+    return stop_;
+  }
+
+  Mutex mu_;
+  CondVar changed_;
+  bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread thread_;  // last: it uses the fields above
+};
+
+class DaemonImpl : public Daemon {
+ public:
+  explicit DaemonImpl(Options options) : options_(std::move(options)) {}
+  ~DaemonImpl() override { Shutdown(); }
+
+  absl::Status Start() {
+    RETURN_IF_ERROR(CheckOptions(options_));
+    RETURN_IF_ERROR(MakeFolder(options_.state_dir, "state_dir"));
+    RETURN_IF_ERROR(MakeFolder(options_.artifacts_dir, "artifacts_dir"));
+    ASSIGN_OR_RETURN(store_,
+                     SqliteStore::Open(options_.state_dir + "/coordinator.db"));
+    RETURN_IF_ERROR(StartDispatcher());
+    RETURN_IF_ERROR(StartServers());
+    ticker_ = std::make_unique<Ticker>(kTick, [this] { dispatcher_->Tick(); });
+    LOG(INFO) << "coordinator version=" << kVersion
+              << " grpc=" << grpc_address() << " http=" << http_address()
+              << " state_dir=" << LogValue(options_.state_dir);
+    return WritePortFile();
+  }
+
+  const std::string& grpc_address() const override {
+    return grpc_server_->address();
+  }
+  const std::string& http_address() const override {
+    static const std::string& none = *new std::string();
+    return http_server_ == nullptr ? none : http_server_->address();
+  }
+
+  void Shutdown() override {
+    if (!is_serving_.exchange(false)) return;
+    if (ticker_ != nullptr) LOG(INFO) << "coordinator shuts down";
+    ticker_.reset();
+    if (dispatcher_ != nullptr) dispatcher_->Shutdown();
+    if (grpc_server_ != nullptr) grpc_server_->Shutdown(kShutdownGrace);
+  }
+
+ private:
+  absl::Status StartDispatcher() {
+    Dispatcher::Options options;
+    options.clock = &RealClock();
+    options.store = store_.get();
+    options.compiler = &compiler_;
+    options.observer = &metrics_;
+    options.heartbeat_interval = options_.heartbeat_interval;
+    options.heartbeat_timeout = options_.heartbeat_timeout;
+    // Workers read this path too, from folders of their own.
+    options.artifacts_dir =
+        std::filesystem::absolute(options_.artifacts_dir).string();
+    options.random = [] {
+      static std::random_device device;
+      return device();
+    };
+    ASSIGN_OR_RETURN(dispatcher_, Dispatcher::Create(std::move(options)));
+    return absl::OkStatus();
+  }
+
+  absl::Status StartServers() {
+    if (!options_.http_address.empty()) {
+      HttpServer::Options http;
+      http.listen_address = options_.http_address;
+      http.metrics = [this] { return metrics_.ToText(); };
+      http.is_healthy = [this] { return is_serving_.load(); };
+      ASSIGN_OR_RETURN(http_server_, HttpServer::Start(std::move(http)));
+    }
+    GrpcServer::Options grpc;
+    grpc.listen_address = options_.listen_address;
+    grpc.dispatcher = dispatcher_.get();
+    grpc.compiler = &compiler_;
+    grpc.version = kVersion;
+    grpc.http_address = http_address();
+    ASSIGN_OR_RETURN(grpc_server_, GrpcServer::Start(grpc));
+    return absl::OkStatus();
+  }
+
+  // {"grpc": "127.0.0.1:7070", "http": "127.0.0.1:7071", "pid": 4711}
+  absl::Status WritePortFile() {
+    if (options_.port_file.empty()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(auto file, AtomicFile::Create(options_.port_file));
+    RETURN_IF_ERROR(file->Append(
+        absl::StrCat("{\"grpc\": \"", grpc_address(), "\", \"http\": \"",
+                     http_address(), "\", \"pid\": ", getpid(), "}\n")));
+    return file->Commit();
+  }
+
+  // In the order they are made; each uses only those above it.
+  const Options options_;
+  std::atomic<bool> is_serving_{true};
+  const ScheduleCompiler compiler_;
+  Metrics metrics_{kVersion};
+  std::unique_ptr<SqliteStore> store_;
+  std::unique_ptr<Dispatcher> dispatcher_;
+  std::unique_ptr<HttpServer> http_server_;
+  std::unique_ptr<GrpcServer> grpc_server_;
+  std::unique_ptr<Ticker> ticker_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Options options) {
+  auto daemon = std::make_unique<DaemonImpl>(std::move(options));
+  RETURN_IF_ERROR(daemon->Start());
+  return daemon;
+}
+
+}  // namespace weft::coordinator
