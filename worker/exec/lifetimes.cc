@@ -42,6 +42,16 @@ std::vector<std::vector<int>> UsersOf(const Program& program) {
   return users;
 }
 
+// By value: the op that releases it; -1: none does.
+std::vector<int> ReleasesOf(const Program& program) {
+  std::vector<int> releases(program.values.size(), -1);
+  for (int id = 0; id < program.ops.size(); ++id) {
+    const Op& op = program.ops[id];
+    if (op.kind == OpKind::kRelease) releases[op.args.front()] = id;
+  }
+  return releases;
+}
+
 // First ops of later values that take memory of `value`.
 std::vector<int> Reusers(const Program& program, int value,
                          const std::vector<ValueLifetime>& lifetimes) {
@@ -121,8 +131,13 @@ std::vector<ValueLifetime> LifetimesOf(const Program& program) {
     lifetimes[v].last = users[v].back();
   }
   const HappensBefore before(program);
+  const std::vector<int> releases = ReleasesOf(program);
   for (int v = 0; v < users.size(); ++v) {
     if (users[v].empty()) continue;
+    if (releases[v] >= 0) {
+      lifetimes[v].dead_after = releases[v];
+      continue;
+    }
     lifetimes[v].dead_after =
         DeadAfter(program, before, users[v], Reusers(program, v, lifetimes));
   }

@@ -17,9 +17,11 @@ namespace weft::exec {
 struct ValueLifetime {
   int first = -1;  // op that writes it first; -1: unused
   int last = -1;   // last use in launch order
-  // Op after whose work all uses have completed while nothing that reuses the
-  // memory has begun. -1: no op is such a point; the memory counts as live to
-  // the end of the step.
+  // The op that releases the value, whatever reads it later: a plan that reads
+  // a released bucket reads poison. For values nothing releases, an op after
+  // whose work all uses have completed while nothing that reuses the memory has
+  // begun. -1: no op is such a point; the memory counts as live to the end of
+  // the step.
   int dead_after = -1;
 };
 

@@ -81,6 +81,16 @@ TEST(LifetimesTest, DeadBeforeTheMemoryIsReused) {
   EXPECT_EQ(LifetimesOf(late)[0].dead_after, -1);
 }
 
+TEST(LifetimesTest, AReleaseEndsAValueWhateverReadsItLater) {
+  Program program;
+  const int v = AddValue(program, 0, kPage);
+  AddOp(program, StreamKind::kGather, {v});
+  const int release = AddOp(program, StreamKind::kGather, {v});
+  program.ops[release].kind = OpKind::kRelease;
+  AddOp(program, StreamKind::kCompute, {v}, {release});
+  EXPECT_EQ(LifetimesOf(program)[v].dead_after, release);
+}
+
 TEST(LifetimesTest, AllowedBytesAreThePagesThatMayBeLive) {
   Program program;
   const int a = AddValue(program, 0, 2 * kPage);

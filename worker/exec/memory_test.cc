@@ -1,9 +1,11 @@
 // A release frees, and no rank holds what is another's.
 #include <algorithm>
+#include <vector>
 
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
+#include "worker/exec/lifetimes.h"
 #include "worker/exec/testing/local_world.h"
 
 namespace weft::exec {
@@ -56,6 +58,58 @@ TEST(MemoryTest, MemoryThatIsNotReturnedShows) {
   ASSERT_OK_AND_ASSIGN(const int64_t excess,
                        LargestExcess(PagesJob(), ReleasedMemory::kPoison));
   EXPECT_GT(excess, 10 * 4096);
+}
+
+// Whether an op in (begin, end] writes memory of `value` for the first time.
+bool IsReused(const schedule::Program& program,
+              const std::vector<ValueLifetime>& lifetimes, int value, int begin,
+              int end) {
+  const schedule::Value& a = program.values[value];
+  for (int other = 0; other < program.values.size(); ++other) {
+    const schedule::Value& b = program.values[other];
+    if (lifetimes[other].first <= begin || lifetimes[other].first > end) {
+      continue;
+    }
+    if (a.space == b.space && a.offset < b.offset + b.bytes &&
+        b.offset < a.offset + a.bytes) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Makes one node read an earlier, released copy of its bucket whose memory is
+// not taken yet.
+void ReadAReleasedBucket(schedule::Program& program) {
+  const std::vector<ValueLifetime> lifetimes = LifetimesOf(program);
+  for (int id = 0; id < program.ops.size(); ++id) {
+    for (schedule::ParamUse& use : program.ops[id].params) {
+      if (use.value < 0) continue;
+      for (int v = 0; v < use.value; ++v) {
+        const schedule::Value& earlier = program.values[v];
+        const int release = lifetimes[v].dead_after;
+        if (earlier.kind != schedule::ValueKind::kGathered) continue;
+        if (earlier.bucket != program.values[use.value].bucket) continue;
+        if (release > id || IsReused(program, lifetimes, v, release, id)) {
+          continue;
+        }
+        use.value = v;
+        return;
+      }
+    }
+  }
+  FAIL() << "no bucket is gathered twice";
+}
+
+TEST(MemoryTest, AReadAfterReleaseReadsPoison) {
+  LocalWorldOptions options;
+  TinyJob tiny;
+  tiny.world = 2;
+  options.job = MakeJob(tiny);
+  options.edit = &ReadAReleasedBucket;
+  ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(std::move(options)));
+  EXPECT_THAT(world->RunSteps(1).status(),
+              StatusIs(absl::StatusCode::kOutOfRange));
 }
 
 TEST(MemoryTest, ReturningPagesChangesNoResult) {
