@@ -16,6 +16,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -49,7 +50,24 @@ absl::Status MakeFolder(const std::string& path, absl::string_view flag) {
   return absl::OkStatus();
 }
 
+absl::Status CheckAddress(absl::string_view flag, absl::string_view address) {
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  if (colon != absl::string_view::npos && colon > 0 &&
+      absl::SimpleAtoi(address.substr(colon + 1), &port) && port >= 0 &&
+      port <= 65535) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, "=", address,
+                   "; must be host:port with a port from 0 to 65535"));
+}
+
 absl::Status CheckOptions(const Daemon::Options& options) {
+  RETURN_IF_ERROR(CheckAddress("listen_address", options.listen_address));
+  if (!options.http_address.empty()) {
+    RETURN_IF_ERROR(CheckAddress("http_address", options.http_address));
+  }
   if (options.heartbeat_interval < absl::Milliseconds(10)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "heartbeat_interval=", absl::FormatDuration(options.heartbeat_interval),

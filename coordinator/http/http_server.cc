@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
 
 namespace weft::coordinator {
 namespace {
@@ -25,6 +28,15 @@ void Respond(mg_connection* connection, int code, const char* reason,
       code, reason, type, body.size());
   mg_write(connection, head.data(), head.size());
   mg_write(connection, body.data(), body.size());
+}
+
+// Where a client on this machine finds a server that listens on `address`.
+std::string ConnectHost(absl::string_view address) {
+  const size_t colon = address.rfind(':');
+  const absl::string_view host = address.substr(0, colon);
+  const bool is_any = colon == absl::string_view::npos || host.empty() ||
+                      host == "0.0.0.0" || host == "[::]";
+  return is_any ? "127.0.0.1" : std::string(host);
 }
 
 class MetricsHandler : public CivetHandler {
@@ -71,6 +83,24 @@ class HttpServerImpl : public HttpServer {
         address_(std::move(address)) {
     server_->addHandler("/metrics$", metrics_);
     server_->addHandler("/healthz$", health_);
+  }
+
+  // civetweb's acceptor sees that it must stop when somebody connects, or else
+  // every two seconds: so connect until it has stopped.
+  ~HttpServerImpl() override {
+    Notification closed;
+    std::thread closer([&] {
+      server_->close();
+      closed.Notify();
+    });
+    while (!closed.WaitForNotificationWithTimeout(absl::Milliseconds(10))) {
+      char error[64];
+      mg_connection* connection =
+          mg_connect_client(ConnectHost(address_).c_str(), port_,
+                            /*use_ssl=*/0, error, sizeof(error));
+      if (connection != nullptr) mg_close_connection(connection);
+    }
+    closer.join();
   }
 
   int port() const override { return port_; }

@@ -1,0 +1,218 @@
+#include "coordinator/daemon.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
+#include "base/status_matchers.h"
+#include "coordinator/core/test_jobs.h"
+#include "coordinator/service/test_client.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace weft::coordinator {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::StartsWith;
+
+Daemon::Options MakeOptions() {
+  const std::filesystem::path folder =
+      std::filesystem::path(std::getenv("TEST_TMPDIR")) /
+      ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  Daemon::Options options;
+  options.state_dir = folder / "deep" / "state";
+  options.artifacts_dir = folder / "artifacts";
+  options.port_file = folder / "ports.json";
+  return options;
+}
+
+// Fetches a page from 127.0.0.1; the whole answer, head and body.
+std::string HttpGet(const std::string& address, const std::string& path) {
+  int port = 0;
+  if (!absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port)) {
+    return "no port";
+  }
+  sockaddr_in server = {};
+  server.sin_family = AF_INET;
+  server.sin_port = htons(port);
+  server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  std::string answer;
+  if (connect(fd, reinterpret_cast<sockaddr*>(&server), sizeof(server)) == 0) {
+    const std::string request = absl::StrCat("GET ", path, " HTTP/1.0\r\n\r\n");
+    if (write(fd, request.data(), request.size()) > 0) {
+      char buffer[4096];
+      for (ssize_t n; (n = read(fd, buffer, sizeof(buffer))) > 0;) {
+        answer.append(buffer, n);
+      }
+    }
+  }
+  close(fd);
+  return answer;
+}
+
+std::string ReadFile(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// Runs a job of one worker to its end.
+void RunJob(TestWorker& worker, int steps) {
+  worker.GetReady();
+  worker.SayPrepared();
+  EXPECT_TRUE(worker.Read().has_start());
+  for (int step = 1; step <= steps; ++step) worker.SayStep(step, 3.0 / step);
+  worker.SayFinished(0, steps);
+}
+
+v1::Job Await(TestClient& client, const std::string& id, v1::JobState state) {
+  v1::Job job;
+  const auto deadline = DeadlineAfter(absl::Seconds(30));
+  do {
+    job = client.Get(id);
+    std::this_thread::yield();
+  } while (job.state() != state && std::chrono::steady_clock::now() < deadline);
+  EXPECT_EQ(job.state(), state) << job.message();
+  return job;
+}
+
+TEST(DaemonTest, RunsAJobWithARealPlanAndShowsItsMetrics) {
+  const Daemon::Options options = MakeOptions();
+  ASSERT_OK_AND_ASSIGN(auto daemon, Daemon::Start(options));
+  EXPECT_THAT(ReadFile(options.port_file),
+              MatchesRegex("\\{\"grpc\": \"127.0.0.1:[0-9]+\", \"http\": "
+                           "\"127.0.0.1:[0-9]+\", \"pid\": [0-9]+\\}\n"));
+  EXPECT_THAT(ReadFile(options.port_file), HasSubstr(daemon->grpc_address()));
+  TestClient client(daemon->grpc_address());
+  TestWorker worker(daemon->grpc_address(), "w-0");
+  EXPECT_TRUE(worker.Read().has_registered());
+  v1::Job job;
+  ASSERT_TRUE(client.Submit(MakeLegalJob(1, 1), &job).ok());
+  EXPECT_EQ(job.artifacts(),
+            absl::StrCat(options.artifacts_dir, "/", job.id()));
+  RunJob(worker, 3);
+  EXPECT_GT(worker.prepare.train().ops_size(), 0);
+  Await(client, job.id(), v1::JOB_STATE_SUCCEEDED);
+
+  const std::string metrics = HttpGet(daemon->http_address(), "/metrics");
+  EXPECT_THAT(metrics, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(
+      metrics,
+      AllOf(HasSubstr("text/plain; version=0.0.4"),
+            HasSubstr(absl::StrCat("weft_loss{job=\"", job.id(), "\"} 1\n")),
+            HasSubstr(absl::StrCat("weft_tokens_total{job=\"", job.id(),
+                                   "\"} 192\n")),
+            HasSubstr("weft_worker_up{worker=\"w-0\"} 1\n")));
+  EXPECT_THAT(HttpGet(daemon->http_address(), "/healthz"), HasSubstr("ok\n"));
+  EXPECT_THAT(HttpGet(daemon->http_address(), "/metricsx"),
+              HasSubstr("404 Not Found"));
+}
+
+TEST(DaemonTest, RemembersAcrossARestart) {
+  const Daemon::Options options = MakeOptions();
+  v1::Job finished;
+  v1::Job running;
+  v1::Job queued;
+  {
+    ASSERT_OK_AND_ASSIGN(auto daemon, Daemon::Start(options));
+    TestClient client(daemon->grpc_address());
+    TestWorker worker(daemon->grpc_address(), "w-0");
+    worker.Read();
+    ASSERT_TRUE(client.Submit(MakeLegalJob(1, 1), &finished).ok());
+    RunJob(worker, 3);
+    Await(client, finished.id(), v1::JOB_STATE_SUCCEEDED);
+    ASSERT_TRUE(client.Submit(MakeLegalJob(1, 1), &running).ok());
+    ASSERT_TRUE(client.Submit(MakeLegalJob(1, 1), &queued, "r").ok());
+    daemon->Shutdown();
+    EXPECT_THAT(HttpGet(daemon->http_address(), "/healthz"),
+                StartsWith("HTTP/1.1 503"));
+    EXPECT_EQ(worker.Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  }
+  ASSERT_OK_AND_ASSIGN(auto daemon, Daemon::Start(options));
+  TestClient client(daemon->grpc_address());
+  EXPECT_EQ(client.Get(finished.id()).last_step().loss(), 1);
+  EXPECT_EQ(client.Get(running.id()).state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(client.Get(queued.id()).state(), v1::JOB_STATE_QUEUED);
+  v1::Job again;
+  ASSERT_TRUE(client.Submit(MakeLegalJob(1, 1), &again, "r").ok());
+  EXPECT_EQ(again.id(), queued.id());
+}
+
+// Real time: the daemon itself must notice.
+TEST(DaemonTest, ASilentWorkerFailsItsJob) {
+  Daemon::Options options = MakeOptions();
+  options.heartbeat_interval = absl::Milliseconds(50);
+  options.heartbeat_timeout = absl::Milliseconds(300);
+  options.http_address = "";
+  ASSERT_OK_AND_ASSIGN(auto daemon, Daemon::Start(options));
+  EXPECT_EQ(daemon->http_address(), "");
+  TestClient client(daemon->grpc_address());
+  TestWorker worker(daemon->grpc_address(), "w-0");
+  worker.Read();
+  v1::Job job;
+  ASSERT_TRUE(client.Submit(MakeLegalJob(1, 1), &job).ok());
+  EXPECT_THAT(Await(client, job.id(), v1::JOB_STATE_FAILED).message(),
+              HasSubstr("rank 0 (worker w-0) was lost: no sign of life"));
+}
+
+TEST(DaemonTest, RefusesOptionsThatMakeNoSense) {
+  Daemon::Options options = MakeOptions();
+  options.heartbeat_timeout = absl::Milliseconds(600);
+  EXPECT_THAT(Daemon::Start(options),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("heartbeat_timeout=600ms")));
+  options = MakeOptions();
+  options.heartbeat_interval = absl::ZeroDuration();
+  EXPECT_THAT(Daemon::Start(options),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  options = MakeOptions();
+  options.state_dir = "/proc/no/such";
+  EXPECT_THAT(Daemon::Start(options),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("--state_dir=/proc/no/such")));
+  for (const char* address :
+       {"127.0.0.1:http", "7071", "127.0.0.1:65536", ":7071"}) {
+    options = MakeOptions();
+    options.http_address = address;
+    EXPECT_THAT(Daemon::Start(options),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr(absl::StrCat("--http_address=", address))));
+  }
+  options = MakeOptions();
+  options.listen_address = "";
+  EXPECT_THAT(Daemon::Start(options),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("--listen_address=")));
+}
+
+TEST(DaemonTest, RefusesATakenHttpPort) {
+  Daemon::Options options = MakeOptions();
+  ASSERT_OK_AND_ASSIGN(auto first, Daemon::Start(options));
+  options.state_dir += "2";
+  options.http_address = first->http_address();
+  EXPECT_THAT(Daemon::Start(options),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       HasSubstr(first->http_address())));
+}
+
+}  // namespace
+}  // namespace weft::coordinator
