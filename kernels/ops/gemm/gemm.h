@@ -5,9 +5,10 @@
 // - gives the same bits for the same shape, from any thread or alignment, but
 //   a row of C may change in the last place with the number of rows m;
 // - chooses its kernels by processor: bits differ between kinds of processor;
-// - takes packing buffers from malloc.
-// Its own accumulation rounds several times when k is large (above 384, or 256
-// without AVX-512) or C is a vector; Gemm's does not.
+// - takes packing buffers from malloc;
+// - when adding to C, rounds several times for a large k (above 384, or 256
+//   without AVX-512) or for a C of one row or column. Gemm does not: it holds
+//   the product apart in 128 KiB of stack, then adds.
 #ifndef WEFT_KERNELS_OPS_GEMM_GEMM_H_
 #define WEFT_KERNELS_OPS_GEMM_GEMM_H_
 

@@ -17,6 +17,7 @@ using testing::Floats;
 using testing::InlineStream;
 using testing::RandomFloats;
 using testing::SameBits;
+using testing::ToDoubles;
 using testing::Unwritten;
 
 struct Operands {
@@ -171,70 +172,82 @@ TEST(GemmTest, EmptySizesAreFine) {
 }
 
 // The three products of a linear layer against the gradient of a loss.
-TEST(LinearTest, DgradAndWgradAreTheGradientsOfForward) {
-  constexpr int64_t kRows = 5;
-  constexpr int64_t kIn = 3;
-  constexpr int64_t kOut = 4;
-  const Floats x = RandomFloats(kRows * kIn, 1);
-  const Floats w = RandomFloats(kOut * kIn, 2);
-  const Floats dy = RandomFloats(kRows * kOut, 3);
-  const auto forward = [&](const Doubles& xd, const Doubles& wd) {
+class LinearTest : public ::testing::Test {
+ protected:
+  static constexpr int64_t kRows = 5;
+  static constexpr int64_t kIn = 3;
+  static constexpr int64_t kOut = 4;
+
+  static Doubles Forward(const Doubles& x, const Doubles& w) {
     Doubles y(kRows * kOut);
     for (int64_t i = 0; i < kRows * kOut; ++i) {
       for (int64_t p = 0; p < kIn; ++p) {
-        y[i] += xd[i / kOut * kIn + p] * wd[i % kOut * kIn + p];
+        y[i] += x[i / kOut * kIn + p] * w[i % kOut * kIn + p];
       }
     }
     return y;
-  };
-  const Doubles xd = testing::ToDoubles(x);
-  const Doubles wd = testing::ToDoubles(w);
+  }
 
+  const Floats x_ = RandomFloats(kRows * kIn, 1);
+  const Floats w_ = RandomFloats(kOut * kIn, 2);
+  const Floats dy_ = RandomFloats(kRows * kOut, 3);
+};
+
+TEST_F(LinearTest, ForwardMatchesADoubleLoop) {
   Floats y = Unwritten(kRows * kOut);
-  LinearForwardArgs f;
-  f.rows = kRows;
-  f.in = kIn;
-  f.out = kOut;
-  f.x = x.data();
-  f.weight = w.data();
-  f.y = y.data();
-  LinearForward(f, InlineStream());
-  EXPECT_TRUE(Close(y, forward(xd, wd), 1e-5, 1e-5));
-
-  Floats dx = Unwritten(kRows * kIn);
-  LinearDgradArgs d;
-  d.rows = kRows;
-  d.in = kIn;
-  d.out = kOut;
-  d.dy = dy.data();
-  d.weight = w.data();
-  d.dx = dx.data();
-  LinearDgrad(d, InlineStream());
-  EXPECT_TRUE(Close(
-      dx,
-      testing::NumericGradient(
-          [&](const Doubles& v) { return testing::Dot(forward(v, wd), dy); },
-          xd),
-      1e-5, 1e-5));
-
-  Floats dw = Unwritten(kOut * kIn);
-  LinearWgradArgs g;
-  g.rows = kRows;
-  g.in = kIn;
-  g.out = kOut;
-  g.dy = dy.data();
-  g.x = x.data();
-  g.dweight = dw.data();
-  LinearWgrad(g, InlineStream());
-  EXPECT_TRUE(Close(
-      dw,
-      testing::NumericGradient(
-          [&](const Doubles& v) { return testing::Dot(forward(xd, v), dy); },
-          wd),
-      1e-5, 1e-5));
+  LinearForward({kRows, kIn, kOut, x_.data(), w_.data(), y.data()},
+                InlineStream());
+  EXPECT_TRUE(Close(y, Forward(ToDoubles(x_), ToDoubles(w_)), 1e-5, 1e-5));
 }
 
-TEST(LinearTest, WgradWithoutRowsIsZero) {
+TEST_F(LinearTest, DgradIsTheGradient) {
+  Floats dx = Unwritten(kRows * kIn);
+  LinearDgrad({kRows, kIn, kOut, dy_.data(), w_.data(), dx.data()},
+              InlineStream());
+  const auto loss = [&](const Doubles& x) {
+    return testing::Dot(Forward(x, ToDoubles(w_)), dy_);
+  };
+  EXPECT_TRUE(
+      Close(dx, testing::NumericGradient(loss, ToDoubles(x_)), 1e-5, 1e-5));
+}
+
+TEST_F(LinearTest, WgradIsTheGradient) {
+  Floats dw = Unwritten(kOut * kIn);
+  LinearWgrad({kRows, kIn, kOut, dy_.data(), x_.data(), dw.data()},
+              InlineStream());
+  const auto loss = [&](const Doubles& w) {
+    return testing::Dot(Forward(ToDoubles(x_), w), dy_);
+  };
+  EXPECT_TRUE(
+      Close(dw, testing::NumericGradient(loss, ToDoubles(w_)), 1e-5, 1e-5));
+}
+
+TEST_F(LinearTest, EachAccumulates) {
+  Floats y(kRows * kOut, 1.0f);
+  Floats dx(kRows * kIn, 1.0f);
+  Floats dw(kOut * kIn, 1.0f);
+  LinearForward({kRows, kIn, kOut, x_.data(), w_.data(), y.data(), true},
+                InlineStream());
+  LinearDgrad({kRows, kIn, kOut, dy_.data(), w_.data(), dx.data(), true},
+              InlineStream());
+  LinearWgrad({kRows, kIn, kOut, dy_.data(), x_.data(), dw.data(), true},
+              InlineStream());
+  Floats y0(y.size()), dx0(dx.size()), dw0(dw.size());
+  LinearForward({kRows, kIn, kOut, x_.data(), w_.data(), y0.data()},
+                InlineStream());
+  LinearDgrad({kRows, kIn, kOut, dy_.data(), w_.data(), dx0.data()},
+              InlineStream());
+  LinearWgrad({kRows, kIn, kOut, dy_.data(), x_.data(), dw0.data()},
+              InlineStream());
+  for (Floats* result : {&y0, &dx0, &dw0}) {
+    for (float& value : *result) value += 1.0f;
+  }
+  EXPECT_TRUE(SameBits(y, y0));
+  EXPECT_TRUE(SameBits(dx, dx0));
+  EXPECT_TRUE(SameBits(dw, dw0));
+}
+
+TEST_F(LinearTest, WgradWithoutRowsIsZero) {
   Floats dw = Unwritten(6);
   LinearWgradArgs g;
   g.rows = 0;
