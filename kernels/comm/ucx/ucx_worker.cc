@@ -1,13 +1,17 @@
 #include "kernels/comm/ucx/ucx_worker.h"
 
 #include <poll.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <utility>
 
 #include "absl/memory/memory.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kernels/comm/ucx/ucx_error.h"
@@ -23,7 +27,10 @@ using std::chrono::nanoseconds;
 constexpr int kIdleRoundsBeforeSleep = 8;
 // Progress calls after which the clock and the token are looked at anyway.
 constexpr int kRoundsBetweenChecks = 256;
-// UCX does not sleep while a peer's queue is full; these naps stand in for it.
+// UCX cannot sleep while a peer's queue is full, as nothing tells of room in
+// it. The thread then lets others run, the peer above all, as often as this,
+// and takes naps after that.
+constexpr int kYieldsBeforeNap = 100;
 constexpr microseconds kShortestNap{50};
 constexpr microseconds kLongestNap{1000};
 
@@ -35,19 +42,36 @@ timespec ToTimespec(nanoseconds duration) {
   return spec;
 }
 
-// Blocks until one of the descriptors is readable or `timeout` has passed.
-absl::Status PollFor(int event_fd, const Cancellation* cancellation,
-                     nanoseconds timeout) {
+// Whether an endpoint's lanes include TCP. UCX 1.13 tells its lanes as text
+// only.
+bool UsesTcp(ucp_ep_h endpoint) {
+  char* text = nullptr;
+  size_t length = 0;
+  std::FILE* const stream = ::open_memstream(&text, &length);
+  if (stream == nullptr) return true;  // the safe answer
+  ucp_ep_print_info(endpoint, stream);
+  std::fclose(stream);
+  const bool uses_tcp =
+      absl::StrContains(absl::string_view(text, length), "tcp/");
+  std::free(text);
+  return uses_tcp;
+}
+
+// Blocks until one of the descriptors is readable or `timeout` has passed. A
+// descriptor of -1 is none. Returns whether `event_fd` is readable.
+absl::StatusOr<bool> PollFor(int event_fd, const Cancellation* cancellation,
+                             nanoseconds timeout) {
   pollfd fds[2] = {{event_fd, POLLIN, 0}, {-1, POLLIN, 0}};
   if (cancellation != nullptr) fds[1].fd = cancellation->event_fd();
   // A day: a deadline that is never does not fit a timespec everywhere.
   const timespec spec =
       ToTimespec(std::min<nanoseconds>(timeout, std::chrono::hours(24)));
-  if (::ppoll(fds, 2, &spec, nullptr) < 0 && errno != EINTR) {
+  if (::ppoll(fds, 2, &spec, nullptr) < 0) {
+    if (errno == EINTR) return false;
     return absl::InternalError(
         absl::StrCat("ppoll failed (errno ", errno, ")"));
   }
-  return absl::OkStatus();
+  return fds[0].revents != 0;
 }
 
 }  // namespace
@@ -65,7 +89,7 @@ UcxWorker::UcxWorker(int rank, int world, std::unique_ptr<UcxContext> context)
     : rank_(rank),
       context_(std::move(context)),
       endpoints_(world, nullptr),
-      has_sends_(world, false) {}
+      is_over_tcp_(world, false) {}
 
 UcxWorker::~UcxWorker() { Close(); }
 
@@ -99,14 +123,14 @@ absl::Status UcxWorker::Connect(absl::Span<const std::string> addresses) {
     RETURN_IF_ERROR(
         ToStatus(ucp_ep_create(worker_, &params, &endpoints_[peer]),
                  absl::StrCat("rank ", rank_, " connecting to rank ", peer)));
+    is_over_tcp_[peer] = UsesTcp(endpoints_[peer]);
   }
   is_connected_ = true;
   return absl::OkStatus();
 }
 
 void UcxWorker::Begin(int64_t messages) {
-  // Flushes come on top, one per rank at most.
-  const size_t needed = messages + endpoints_.size();
+  const size_t needed = messages;
   if (messages_.size() < needed) {
     messages_.resize(needed);
     tickets_.resize(needed);
@@ -115,7 +139,6 @@ void UcxWorker::Begin(int64_t messages) {
   posted_ = 0;
   open_ = 0;
   failed_ = kNone;
-  std::fill(has_sends_.begin(), has_sends_.end(), false);
 }
 
 Message& UcxWorker::AddMessage(Message::Kind kind, int peer, int64_t bytes) {
@@ -181,42 +204,21 @@ void UcxWorker::PostSend(int peer, const void* data, int64_t bytes,
                          uint64_t tag) {
   Ticket& ticket = tickets_[posted_];
   Message& message = AddMessage(Message::Kind::kSend, peer, bytes);
-  has_sends_[peer] = true;
   ucp_request_param_t param = {};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = &UcxWorker::OnSent;
   param.user_data = &ticket;
-  Posted(message, ucp_tag_send_nbx(endpoints_[peer], data, bytes, tag, &param));
-}
-
-// A send is done when UCX has taken the bytes; over TCP the last of them may
-// still lie in this process, and nobody would move them while the thread
-// computes. Over shared memory a flush is done at once.
-void UcxWorker::PostFlushes() {
-  for (size_t peer = 0; peer < endpoints_.size(); ++peer) {
-    if (!has_sends_[peer]) continue;
-    Ticket& ticket = tickets_[posted_];
-    Message& message =
-        AddMessage(Message::Kind::kFlush, static_cast<int>(peer), 0);
-    ucp_request_param_t param = {};
-    param.op_attr_mask =
-        UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-    param.cb.send = &UcxWorker::OnSent;
-    param.user_data = &ticket;
-    Posted(message, ucp_ep_flush_nbx(endpoints_[peer], &param));
-  }
+  // Over TCP a plain send is done when UCX has taken the bytes. The last of
+  // them may still lie in this process, and nobody would move them while the
+  // thread computes. A synchronous one is done when the peer has the message.
+  // (A flush does not do: it waits for a peer that may have gone on already.)
+  const auto send =
+      is_over_tcp_[peer] ? &ucp_tag_send_sync_nbx : &ucp_tag_send_nbx;
+  Posted(message, send(endpoints_[peer], data, bytes, tag, &param));
 }
 
 WaitOutcome UcxWorker::Wait(TimePoint deadline,
                             const Cancellation* cancellation) {
-  WaitOutcome outcome = WaitForMessages(deadline, cancellation);
-  if (outcome != WaitOutcome::kDone) return outcome;
-  PostFlushes();
-  return WaitForMessages(deadline, cancellation);
-}
-
-WaitOutcome UcxWorker::WaitForMessages(TimePoint deadline,
-                                       const Cancellation* cancellation) {
   int idle_rounds = 0;
   for (int64_t round = 1;; ++round) {
     if (failed_ != kNone) return WaitOutcome::kFailed;
@@ -239,20 +241,28 @@ WaitOutcome UcxWorker::WaitForMessages(TimePoint deadline,
 absl::Status UcxWorker::Sleep(TimePoint deadline,
                               const Cancellation* cancellation,
                               int idle_rounds) {
-  nanoseconds timeout = deadline - std::chrono::steady_clock::now();
+  const nanoseconds timeout = deadline - std::chrono::steady_clock::now();
+  const int in_vain = idle_rounds - kIdleRoundsBeforeSleep - 2;
   const ucs_status_t armed = ucp_worker_arm(worker_);
-  if (armed == UCS_ERR_BUSY) {
-    // Either there is news, which the next progress call finds, or sends wait
-    // for room at a peer, of which UCX tells nothing.
-    const int naps = idle_rounds - kIdleRoundsBeforeSleep - 2;
-    if (naps < 0) return absl::OkStatus();
-    const microseconds nap =
-        std::min(kShortestNap * (1 << std::min(naps, 8)), kLongestNap);
-    timeout = std::min<nanoseconds>(timeout, nap);
-  } else {
-    RETURN_IF_ERROR(ToStatus(armed, "ucp_worker_arm"));
+  if (armed == UCS_OK) {
+    ASSIGN_OR_RETURN(const bool is_news,
+                     PollFor(event_fd_, cancellation, timeout));
+    // While it connects by TCP, UCX calls out for no reason.
+    if (!is_news || in_vain < kYieldsBeforeNap) return absl::OkStatus();
+  } else if (armed != UCS_ERR_BUSY) {
+    return ToStatus(armed, "ucp_worker_arm");
   }
-  return PollFor(event_fd_, cancellation, timeout);
+  // Either there is news, which the next progress call finds, or sends wait for
+  // room at a peer, of which UCX tells nothing.
+  if (in_vain < 0) return absl::OkStatus();
+  if (in_vain < kYieldsBeforeNap) {
+    ::sched_yield();
+    return absl::OkStatus();
+  }
+  const int naps = std::min(in_vain - kYieldsBeforeNap, 8);
+  const microseconds nap = std::min(kShortestNap * (1 << naps), kLongestNap);
+  return PollFor(-1, cancellation, std::min<nanoseconds>(timeout, nap))
+      .status();
 }
 
 absl::Status UcxWorker::failure() const {

@@ -20,9 +20,9 @@
 
 namespace weft::comm::ucx {
 
-// One posted send, receive or flush.
+// One posted send or receive.
 struct Message {
-  enum class Kind : uint8_t { kSend, kRecv, kFlush };
+  enum class Kind : uint8_t { kSend, kRecv };
   Kind kind = Kind::kSend;
   bool is_done = false;
   int peer = 0;  // rank in the world
@@ -78,8 +78,8 @@ class UcxWorker {
   void PostRecv(int peer, void* data, int64_t bytes, uint64_t tag);
   void PostSend(int peer, const void* data, int64_t bytes, uint64_t tag);
 
-  // Waits until all posted messages are done and what was sent needs this
-  // thread no more. `cancellation` may be null.
+  // Waits until all posted messages are done, and none of them needs this
+  // thread any more to get through. `cancellation` may be null.
   WaitOutcome Wait(TimePoint deadline, const Cancellation* cancellation);
 
   // What made Wait() fail: UNAVAILABLE, naming the peer, when the transport
@@ -106,10 +106,6 @@ class UcxWorker {
   // Takes what a UCX call returned for `message`.
   void Posted(Message& message, ucs_status_ptr_t request);
   void Finish(Message& message, ucs_status_t status);
-  void PostFlushes();
-
-  WaitOutcome WaitForMessages(TimePoint deadline,
-                              const Cancellation* cancellation);
   // Sleeps until something may have happened. `idle_rounds` progress calls have
   // found nothing to do.
   absl::Status Sleep(TimePoint deadline, const Cancellation* cancellation,
@@ -131,6 +127,7 @@ class UcxWorker {
   int event_fd_ = -1;  // UCX's own
   std::string address_;
   std::vector<ucp_ep_h> endpoints_;  // by rank; null for the own one
+  std::vector<bool> is_over_tcp_;    // by rank
   bool is_connected_ = false;
   bool is_abandoned_ = false;
 
@@ -143,7 +140,6 @@ class UcxWorker {
   size_t open_ = 0;              // of them, not done
   size_t failed_ = kNone;        // the first one to fail
   absl::Status sleep_error_;
-  std::vector<bool> has_sends_;  // by rank: must be flushed
 };
 
 }  // namespace weft::comm::ucx
