@@ -154,7 +154,7 @@ TEST_F(CliTest, ARefusedJobShowsEachViolationWithItsLine) {
     EXPECT_EQ(
         result.err,
         absl::StrCat("error: ", job,
-                     ":5:5: model.moe.top_k: model.moe.top_k=9; must be 1 to "
+                     ":5:5: model.moe.top_k=9; must be 1 to "
                      "num_experts=8\n"
                      "error: optimizer.learning_rate: must be above 0\n"
                      "error: refused for 2 violations (INVALID_ARGUMENT)\n"));

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "google/rpc/error_details.pb.h"
@@ -48,8 +49,11 @@ ExitCode ReportError(std::ostream& err, const absl::Status& status,
       const absl::string_view field =
           absl::StripPrefix(violation.field(), "job.");
       const std::string origin = origins == nullptr ? "" : origins->Find(field);
+      // Descriptions that begin with "field=value" name it themselves.
+      const bool is_named =
+          absl::StartsWith(violation.description(), absl::StrCat(field, "="));
       err << "error: "
-          << ToString(FieldError{origin, std::string(field),
+          << ToString(FieldError{origin, is_named ? "" : std::string(field),
                                  violation.description()})
           << "\n";
     }

@@ -35,7 +35,7 @@ TEST(ReportTest, EveryViolationGetsALineWithItsPlaceInTheFile) {
   google::rpc::BadRequest request;
   auto* first = request.add_field_violations();
   first->set_field("model.moe.top_k");
-  first->set_description("9 is above num_experts=8");
+  first->set_description("model.moe.top_k=9 is above num_experts=8");
   auto* second = request.add_field_violations();
   second->set_field("job.steps");
   second->set_description("must be at least 1");
@@ -45,7 +45,7 @@ TEST(ReportTest, EveryViolationGetsALineWithItsPlaceInTheFile) {
   std::ostringstream err;
   EXPECT_EQ(ReportError(err, status, &origins), kExitFailed);
   EXPECT_EQ(err.str(),
-            "error: job.yaml:7:5: model.moe.top_k: 9 is above num_experts=8\n"
+            "error: job.yaml:7:5: model.moe.top_k=9 is above num_experts=8\n"
             "error: steps: must be at least 1\n"
             "error: refused for 2 violations (INVALID_ARGUMENT)\n");
 }
