@@ -8,9 +8,9 @@
 
 CLUSTER_BINARIES=(//coordinator:coordinator //worker:worker //client:weftctl)
 
-# How long daemons may take, in tenths of a second.
-CLUSTER_START_TENTHS=300
-CLUSTER_STOP_TENTHS=150
+# How long daemons may take.
+CLUSTER_START_SECONDS=30
+CLUSTER_STOP_SECONDS=15
 
 build_cluster() {
   source scripts/weft_install.sh
@@ -32,8 +32,9 @@ start_time() {
 
 # is_running PIDFILE
 is_running() {
-  local pid began
-  read -r pid began 2>/dev/null <"$1" && [[ "$(start_time "$pid")" == "$began" ]]
+  local pid began now
+  read -r pid began 2>/dev/null <"$1" && now="$(start_time "$pid")" &&
+    [[ "$now" == "$began" ]]
 }
 
 # start_daemon FOLDER NAME COMMAND...: in a session of its own, so that an
@@ -44,7 +45,8 @@ start_daemon() {
   setsid "$@" >"$folder/$name.log" 2>&1 </dev/null 9>&- &
   local pid=$!
   disown "$pid"
-  echo "$pid $(start_time "$pid")" >"$folder/$name.pid"
+  # One that has ended already has no time.
+  echo "$pid $(start_time "$pid" || echo ended)" >"$folder/$name.pid"
 }
 
 # names_of FOLDER: the cluster's daemons, one a line, workers first.
@@ -75,16 +77,17 @@ report_dead() {
 # wait_for_cluster FOLDER WHAT COMMAND...: runs the command until it succeeds.
 # Returns 1, saying why, when a daemon ends or it takes too long.
 wait_for_cluster() {
-  local folder="$1" what="$2" tenth name
+  local folder="$1" what="$2" name
+  local deadline=$((SECONDS + CLUSTER_START_SECONDS))
   shift 2
-  for ((tenth = 0; tenth < CLUSTER_START_TENTHS; ++tenth)); do
+  while ((SECONDS < deadline)); do
     if "$@"; then return 0; fi
     for name in $(names_of "$folder"); do
       is_running "$folder/$name.pid" || report_dead "$folder" "$name" || return
     done
     sleep 0.1
   done
-  say "$what in $((CLUSTER_START_TENTHS / 10)) seconds; logs are in $folder" >&2
+  say "$what in $CLUSTER_START_SECONDS seconds; logs are in $folder" >&2
   return 1
 }
 
@@ -137,13 +140,11 @@ signal_all() {
 
 # stop_cluster FOLDER: asks, waits, and at last kills. Returns 1 when it had to.
 stop_cluster() {
-  local folder="$1" tenth killed=0 names
+  local folder="$1" killed=0 names
+  local deadline=$((SECONDS + CLUSTER_STOP_SECONDS))
   mapfile -t names < <(names_of "$folder")
   signal_all "$folder" TERM "${names[@]}"
-  for ((tenth = 0; tenth < CLUSTER_STOP_TENTHS; ++tenth)); do
-    if ! cluster_is_up "$folder"; then break; fi
-    sleep 0.1
-  done
+  while ((SECONDS < deadline)) && cluster_is_up "$folder"; do sleep 0.1; done
   if cluster_is_up "$folder"; then
     say "some daemons did not stop when asked; killing them" >&2
     signal_all "$folder" KILL "${names[@]}"

@@ -35,7 +35,7 @@ weft_up() {
   build_cluster
   say "starting a coordinator and $workers workers"
   if ! start_cluster "$folder" "$workers"; then
-    stop_cluster "$folder"
+    stop_cluster "$folder" || true
     die "the cluster did not come up"
   fi
   address_of "$folder" >"$WEFT_STATE/coordinator"
