@@ -102,3 +102,19 @@ def reach_test(name, room, targets):
         ],
         data = [":%s_deps" % name],
     )
+
+def links_test(name, binary, libraries):
+    """Tests that `binary` is linked with no library of a name in `libraries`.
+
+    A name stands for all that begin with it: "cu" for libcudart.so.12.
+    """
+    native.sh_test(
+        name = name,
+        size = "small",
+        srcs = ["expect_links.sh"],
+        args = [
+            "$(location %s)" % binary,
+            "'%s'" % " ".join(libraries),
+        ],
+        data = [binary],
+    )
