@@ -18,7 +18,7 @@
 #include "absl/time/time.h"
 #include "base/logging.h"
 #include "coordinator/daemon.h"
-#include "coordinator/flag_parser.h"
+#include "base/flag_parser.h"
 
 ABSL_FLAG(std::string, listen_address, "127.0.0.1:7070",
           "host:port of the gRPC API; port 0 takes a free one.");

@@ -1,4 +1,4 @@
-#include "coordinator/flag_parser.h"
+#include "base/flag_parser.h"
 
 #include <map>
 #include <string>
@@ -14,7 +14,7 @@
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 
-namespace weft::coordinator {
+namespace weft {
 namespace {
 
 std::map<std::string, absl::CommandLineFlag*> FlagsOf(
@@ -92,4 +92,4 @@ std::string DescribeFlags(absl::string_view source) {
   return text;
 }
 
-}  // namespace weft::coordinator
+}  // namespace weft

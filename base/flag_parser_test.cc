@@ -1,4 +1,4 @@
-#include "coordinator/flag_parser.h"
+#include "base/flag_parser.h"
 
 #include <string>
 #include <vector>
@@ -16,7 +16,7 @@ ABSL_FLAG(int, test_number, 3, "A number.");
 ABSL_FLAG(bool, test_switch, true, "A switch.");
 ABSL_FLAG(absl::Duration, test_time, absl::Seconds(4), "A time.");
 
-namespace weft::coordinator {
+namespace weft {
 namespace {
 
 using ::testing::AllOf;
@@ -75,4 +75,4 @@ TEST(FlagParserTest, Helps) {
 }
 
 }  // namespace
-}  // namespace weft::coordinator
+}  // namespace weft

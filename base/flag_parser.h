@@ -1,8 +1,8 @@
 // Sets absl flags from a command line, as a daemon wants it: nothing is
 // guessed, nothing is printed behind the caller's back, and the caller decides
 // how to exit.
-#ifndef WEFT_COORDINATOR_FLAG_PARSER_H_
-#define WEFT_COORDINATOR_FLAG_PARSER_H_
+#ifndef WEFT_BASE_FLAG_PARSER_H_
+#define WEFT_BASE_FLAG_PARSER_H_
 
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace weft::coordinator {
+namespace weft {
 
 enum class FlagResult { kRun, kHelp };
 
@@ -25,6 +25,6 @@ absl::StatusOr<FlagResult> ParseFlags(const std::vector<std::string>& args,
 // The flags declared in `source`, with help and defaults, by name.
 std::string DescribeFlags(absl::string_view source);
 
-}  // namespace weft::coordinator
+}  // namespace weft
 
-#endif  // WEFT_COORDINATOR_FLAG_PARSER_H_
+#endif  // WEFT_BASE_FLAG_PARSER_H_

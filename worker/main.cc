@@ -1,0 +1,194 @@
+// The worker daemon: owns one device and takes job after job.
+
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/flag_parser.h"
+#include "base/logging.h"
+#include "base/status_macros.h"
+#include "worker/service/attachment.h"
+#include "worker/service/cpu_rank.h"
+#include "worker/service/daemon.h"
+#include "worker/service/outbox.h"
+#include "worker/service/process_figures.h"
+#include "worker/service/signal_watcher.h"
+#include "worker/telemetry/http_server.h"
+#include "worker/telemetry/metrics.h"
+
+ABSL_FLAG(std::string, coordinator, "127.0.0.1:7070",
+          "Coordinator to attach to, HOST:PORT.");
+ABSL_FLAG(std::string, worker_id, "",
+          "Name of this worker; empty: the coordinator names it.");
+ABSL_FLAG(std::string, device, "cpu", "Device to own: cpu.");
+ABSL_FLAG(int64_t, device_memory, 0,
+          "Device memory a job may use, bytes; 0: no limit.");
+ABSL_FLAG(std::string, http_address, "127.0.0.1:0",
+          "Where /metrics and /healthz are served, ADDRESS:PORT; port 0 takes "
+          "a free one; empty: nowhere.");
+ABSL_FLAG(std::string, released_memory, "keep",
+          "What happens to device memory whose content is dead: keep, poison "
+          "(fill with NaN) or return (give its pages back).");
+ABSL_FLAG(bool, check_live_set, false,
+          "Fail a step whose resident memory exceeds the plan's live set; "
+          "needs --released_memory=return; slow.");
+ABSL_FLAG(absl::Duration, grace, absl::Seconds(20),
+          "Longest time an orderly end may take after SIGTERM.");
+ABSL_FLAG(int, log_verbosity, 0,
+          "0: one line an event; 1: one a step; 2: one an op.");
+
+namespace weft::service {
+namespace {
+
+constexpr char kSource[] = "worker/main.cc";
+
+// One thread a stream computes; OpenMP inside oneDNN must not add its own. It
+// reads the environment before main(), hence the new start.
+void UseOneThreadPerStream(char** argv) {
+  const char* threads = getenv("OMP_NUM_THREADS");
+  if (threads != nullptr && std::string(threads) == "1") return;
+  setenv("OMP_NUM_THREADS", "1", /*overwrite=*/1);
+  execv("/proc/self/exe", argv);
+  std::cerr << "worker: cannot restart with OMP_NUM_THREADS=1; set it\n";
+  _exit(1);
+}
+
+absl::StatusOr<CpuRankOptions> RankOptions() {
+  CpuRankOptions options;
+  options.clock = &RealClock();
+  options.device_memory_bytes = absl::GetFlag(FLAGS_device_memory);
+  options.check_live_set = absl::GetFlag(FLAGS_check_live_set);
+  const std::string released = absl::GetFlag(FLAGS_released_memory);
+  if (absl::GetFlag(FLAGS_device) != "cpu") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--device=", absl::GetFlag(FLAGS_device), "; this build has: cpu"));
+  }
+  if (options.device_memory_bytes < 0) {
+    return absl::InvalidArgumentError("--device_memory is negative");
+  }
+  if (released == "poison") {
+    options.released_memory = exec::ReleasedMemory::kPoison;
+  } else if (released == "return") {
+    options.released_memory = exec::ReleasedMemory::kReturn;
+  } else if (released != "keep") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--released_memory=", released, " is none of keep, poison, return"));
+  }
+  if (options.check_live_set &&
+      options.released_memory != exec::ReleasedMemory::kReturn) {
+    return absl::InvalidArgumentError(
+        "--check_live_set needs --released_memory=return");
+  }
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
+    return absl::FailedPreconditionError(
+        "this processor has no AVX2 and FMA, which the CPU kernels are built "
+        "for");
+  }
+  return options;
+}
+
+worker::v1::Register Identity(const std::string& http_address) {
+  worker::v1::Register identity;
+  identity.set_worker_id(absl::GetFlag(FLAGS_worker_id));
+  std::random_device random;
+  identity.set_incarnation(uint64_t{random()} << 32 | random());
+  char host[256] = "";
+  gethostname(host, sizeof(host) - 1);
+  identity.set_host(host);
+  identity.set_pid(getpid());
+  identity.set_device(absl::GetFlag(FLAGS_device));
+  identity.set_device_memory_bytes(absl::GetFlag(FLAGS_device_memory));
+  identity.set_http_address(http_address);
+  return identity;
+}
+
+// Serves jobs until a signal.
+absl::Status Serve(const CpuRankOptions& rank_options) {
+  std::unique_ptr<RankFactory> ranks = MakeCpuRankFactory(rank_options);
+  Outbox outbox;
+  Daemon::Options options;
+  options.ranks = ranks.get();
+  options.outbox = &outbox;
+  options.clock = &RealClock();
+  const Daemon* figures_of = nullptr;
+  auto figures = [&figures_of] {
+    return ReadProcessFigures(figures_of->device_bytes());
+  };
+  telemetry::WorkerMetrics metrics(figures);
+  options.metrics = &metrics;
+  Daemon daemon(options);
+  figures_of = &daemon;
+
+  std::unique_ptr<telemetry::HttpServer> http;
+  const std::string http_address = absl::GetFlag(FLAGS_http_address);
+  if (!http_address.empty()) {
+    ASSIGN_OR_RETURN(http,
+                     telemetry::HttpServer::Start(http_address, &metrics));
+  }
+  Attachment::Options attach;
+  attach.coordinator = absl::GetFlag(FLAGS_coordinator);
+  attach.identity = Identity(http == nullptr ? "" : http->address());
+  attach.outbox = &outbox;
+  attach.handler = &daemon;
+  attach.figures = figures;
+  Attachment attachment(std::move(attach));
+
+  std::thread runner([&daemon] { daemon.RunJobs(); });
+  absl::Status outcome;
+  {
+    SignalWatcher watcher(absl::GetFlag(FLAGS_grace), [&] {
+      daemon.Shutdown(absl::CancelledError("the worker is shutting down"));
+      attachment.Shutdown(absl::GetFlag(FLAGS_grace) / 2);
+    });
+    outcome = attachment.Run();
+    daemon.Shutdown(absl::CancelledError("the worker is shutting down"));
+    runner.join();
+  }
+  return outcome;
+}
+
+int Main(int argc, char** argv) {
+  const absl::StatusOr<FlagResult> parsed =
+      ParseFlags(std::vector<std::string>(argv + 1, argv + argc), kSource);
+  if (!parsed.ok()) {
+    std::cerr << "worker: " << parsed.status().message() << std::endl;
+    return 2;
+  }
+  if (*parsed == FlagResult::kHelp) {
+    std::cout << "Attaches to a coordinator and trains job after job on one "
+                 "device.\n\n"
+              << DescribeFlags(kSource);
+    return 0;
+  }
+  UseOneThreadPerStream(argv);
+  InitLogging(argv[0], absl::GetFlag(FLAGS_log_verbosity));
+  SignalWatcher::BlockSignals();
+  signal(SIGPIPE, SIG_IGN);
+  const absl::StatusOr<CpuRankOptions> options = RankOptions();
+  if (!options.ok()) {
+    std::cerr << "worker: " << options.status().message() << std::endl;
+    return absl::IsInvalidArgument(options.status()) ? 2 : 1;
+  }
+  const absl::Status outcome = Serve(*options);
+  if (outcome.ok()) return 0;
+  LOG(ERROR) << "ends error=" << LogValue(outcome.ToString());
+  return 1;
+}
+
+}  // namespace
+}  // namespace weft::service
+
+int main(int argc, char** argv) { return weft::service::Main(argc, argv); }

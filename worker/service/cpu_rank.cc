@@ -1,0 +1,230 @@
+#include "worker/service/cpu_rank.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
+#include "base/status_macros.h"
+#include "data/sampler.h"
+#include "kernels/comm/cancellation.h"
+#include "kernels/comm/ucx/ucx.h"
+#include "kernels/device/cpu/cpu_device.h"
+#include "schedule/plan.h"
+
+namespace weft::service {
+namespace {
+
+constexpr int64_t kDefaultCollectiveTimeoutMs = 60000;
+
+// One transport for every stream that communicates, in the order in which all
+// ranks list their addresses.
+enum Transport { kEp, kGather, kReduce, kNumTransports };
+constexpr const char* kTransportNames[] = {"ep", "gather", "reduce"};
+
+// A communicator of a rank, and where the engine wants it.
+struct Group {
+  const char* name;
+  Transport transport;
+  int id;  // in its transport
+  fsdp::Axis axis;
+  comm::Communicator* exec::Communicators::*slot;
+};
+
+constexpr Group kGroups[] = {
+    {"ep", kEp, 0, fsdp::Axis::kEp, &exec::Communicators::ep},
+    {"gather.dp", kGather, 0, fsdp::Axis::kDp, &exec::Communicators::gather_dp},
+    {"gather.edp", kGather, 1, fsdp::Axis::kEdp,
+     &exec::Communicators::gather_edp},
+    {"reduce.dp", kReduce, 0, fsdp::Axis::kDp, &exec::Communicators::reduce_dp},
+    {"reduce.edp", kReduce, 1, fsdp::Axis::kEdp,
+     &exec::Communicators::reduce_edp},
+    {"control", kReduce, 2, fsdp::Axis::kDp, &exec::Communicators::control},
+};
+
+class CpuRank : public Rank {
+ public:
+  CpuRank(const CpuRankOptions& options, const worker::v1::Prepare& prepare)
+      : options_(options), prepare_(prepare) {}
+
+  // The streams end first, then what their collectives use, then the memory.
+  ~CpuRank() override {
+    Cancel(absl::CancelledError("the job is over"));
+    engine_.reset();
+    communicators_.clear();
+    transports_.clear();
+    MutexLock lock(&mu_);
+    device_.reset();
+    cancellation_.reset();
+  }
+
+  absl::StatusOr<Addresses> Open() override {
+    RETURN_IF_ERROR(ReadPlan());
+    RETURN_IF_ERROR(OpenSamples());
+    RETURN_IF_ERROR(OpenDevice());
+    Addresses addresses;
+    for (int t = 0; t < kNumTransports; ++t) {
+      comm::UcxTransportOptions transport;
+      transport.name = kTransportNames[t];
+      transport.rank = binding_.rank;
+      transport.world = binding_.world.size;
+      transport.deadline = CollectiveTimeout();
+      transport.cancellation = cancellation_.get();
+      transport.device = device_.get();
+      ASSIGN_OR_RETURN(transports_.emplace_back(),
+                       comm::UcxTransport::Create(transport),
+                       _ << "opening transport " << kTransportNames[t]);
+      addresses.push_back(transports_.back()->address());
+    }
+    return addresses;
+  }
+
+  absl::Status Connect(const std::vector<Addresses>& ranks) override {
+    for (int t = 0; t < kNumTransports; ++t) {
+      std::vector<std::string> addresses;
+      for (int rank = 0; rank < ranks.size(); ++rank) {
+        if (ranks[rank].size() != kNumTransports) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("rank ", rank, " sent ", ranks[rank].size(),
+                           " addresses of ", int{kNumTransports}));
+        }
+        addresses.push_back(ranks[rank][t]);
+      }
+      RETURN_IF_ERROR(transports_[t]->Connect(addresses));
+    }
+    return MakeEngine();
+  }
+
+  exec::Engine& engine() override { return *engine_; }
+
+  DeviceBytes device_bytes() const override {
+    DeviceBytes bytes{};
+    for (int c = 0; c < device::kNumMemoryCategories; ++c) {
+      bytes[c] = device_->bytes_in_use(static_cast<device::MemoryCategory>(c));
+    }
+    return bytes;
+  }
+
+  void Cancel(absl::Status why) override {
+    MutexLock lock(&mu_);
+    if (cancelled_.ok()) cancelled_ = why;
+    if (cancellation_ != nullptr) cancellation_->Cancel(why);
+    if (device_ != nullptr) device_->Fail(why);
+  }
+
+ private:
+  absl::Duration CollectiveTimeout() const {
+    const int64_t ms = prepare_.job().limits().collective_timeout_ms();
+    return absl::Milliseconds(ms > 0 ? ms : kDefaultCollectiveTimeoutMs);
+  }
+
+  // Recomputes what the coordinator computed, and refuses a difference.
+  absl::Status ReadPlan() {
+    ASSIGN_OR_RETURN(binding_, schedule::FromProto(prepare_.binding()));
+    const schedule::Plan declared = schedule::Declare(prepare_.job());
+    if (binding_.world.size != declared.world.size ||
+        binding_.world.ep != declared.world.ep) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("binding has world ", binding_.world.size, " and ep ",
+                       binding_.world.ep, ", the job ", declared.world.size,
+                       " and ", declared.world.ep));
+    }
+    if (declared.units.Hash() != prepare_.units().hash()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("FSDP units differ: this worker computes hash ",
+                       absl::Hex(declared.units.Hash()), ", the coordinator ",
+                       absl::Hex(prepare_.units().hash()),
+                       "; run the same version of both"));
+    }
+    ASSIGN_OR_RETURN(train_, schedule::FromProto(prepare_.train(), declared));
+    if (prepare_.has_eval()) {
+      ASSIGN_OR_RETURN(eval_, schedule::FromProto(prepare_.eval(), declared));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status OpenSamples() {
+    const v1::TrainingJob& job = prepare_.job();
+    ASSIGN_OR_RETURN(
+        samples_,
+        data::Sampler::Create(job.data().prefix(), job.data().sequence_length(),
+                              job.data().validation_fraction(), job.seed(),
+                              job.model().vocab_size()),
+        _ << "opening the dataset");
+    return absl::OkStatus();
+  }
+
+  absl::Status OpenDevice() {
+    device::CpuDeviceOptions device;
+    device.memory_limit_bytes = options_.device_memory_bytes;
+    MutexLock lock(&mu_);
+    if (!cancelled_.ok()) return cancelled_;
+    ASSIGN_OR_RETURN(cancellation_, comm::Cancellation::Create());
+    ASSIGN_OR_RETURN(device_, device::CreateCpuDevice(device));
+    return absl::OkStatus();
+  }
+
+  absl::Status MakeEngine() {
+    exec::EngineOptions engine;
+    for (const Group& group : kGroups) {
+      ASSIGN_OR_RETURN(communicators_.emplace_back(),
+                       transports_[group.transport]->CreateCommunicator(
+                           group.name, group.id,
+                           binding_.world.Members(group.axis, binding_.rank)),
+                       _ << "creating communicator " << group.name);
+      engine.comms.*group.slot = communicators_.back().get();
+    }
+    engine.job = prepare_.job();
+    engine.binding = binding_;
+    engine.train = std::move(train_);
+    engine.eval = std::move(eval_);
+    engine.device = device_.get();
+    engine.samples = samples_.get();
+    engine.clock = options_.clock;
+    engine.released_memory = options_.released_memory;
+    engine.check_live_set = options_.check_live_set;
+    ASSIGN_OR_RETURN(engine_, exec::Engine::Create(std::move(engine)));
+    return absl::OkStatus();
+  }
+
+  const CpuRankOptions options_;
+  const worker::v1::Prepare& prepare_;  // of the session, which owns this
+  schedule::Binding binding_;
+  schedule::Program train_;
+  std::optional<schedule::Program> eval_;
+  std::unique_ptr<data::SampleSource> samples_;
+
+  // Guards making and destroying what Cancel() reaches; the runner, which does
+  // both, reads without it.
+  Mutex mu_;
+  absl::Status cancelled_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<comm::Cancellation> cancellation_;
+  std::unique_ptr<device::Device> device_;
+
+  std::vector<std::unique_ptr<comm::UcxTransport>> transports_;
+  std::vector<std::unique_ptr<comm::Communicator>> communicators_;
+  std::unique_ptr<exec::Engine> engine_;
+};
+
+class CpuRankFactory : public RankFactory {
+ public:
+  explicit CpuRankFactory(CpuRankOptions options) : options_(options) {}
+
+  std::unique_ptr<Rank> Create(const worker::v1::Prepare& prepare) override {
+    return std::make_unique<CpuRank>(options_, prepare);
+  }
+
+ private:
+  const CpuRankOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<RankFactory> MakeCpuRankFactory(CpuRankOptions options) {
+  return std::make_unique<CpuRankFactory>(options);
+}
+
+}  // namespace weft::service

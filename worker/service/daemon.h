@@ -1,0 +1,80 @@
+// Daemon: takes job after job.
+#ifndef WEFT_WORKER_SERVICE_DAEMON_H_
+#define WEFT_WORKER_SERVICE_DAEMON_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "weft/worker/v1/worker_control_service.pb.h"
+#include "worker/service/attachment_handler.h"
+#include "worker/service/job_session.h"
+#include "worker/service/outbox.h"
+#include "worker/service/rank.h"
+#include "worker/telemetry/metrics.h"
+
+namespace weft::service {
+
+// Turns what the coordinator says into job sessions, one at a time.
+//
+// One thread, the runner, lives in RunJobs() and runs every session; it is the
+// same for all jobs, so that a job leaves no thread behind. The thread that
+// reads the stream calls the handler's methods.
+//
+// Locks are taken in the order daemon, session, rank, outbox.
+class Daemon : public AttachmentHandler {
+ public:
+  struct Options {
+    RankFactory* ranks = nullptr;
+    Outbox* outbox = nullptr;
+    Clock* clock = nullptr;
+    telemetry::WorkerMetrics* metrics = nullptr;  // may be null
+  };
+
+  explicit Daemon(Options options) : options_(options) {}
+
+  // Runs jobs until Shutdown(); the last one has ended when it returns.
+  void RunJobs();
+
+  // Stops the job and refuses others. Any thread.
+  void Shutdown(absl::Status why);
+
+  // Stops the job of a coordinator that is gone, and waits until it has ended:
+  // the worker attaches anew with nothing left of it.
+  void OnDetached(const absl::Status& why) override;
+  void OnMessage(const worker::v1::AttachResponse& message) override;
+
+  // Device bytes of the job at hand. Any thread.
+  int64_t device_bytes() const { return device_bytes_.load(); }
+
+ private:
+  void OnPrepare(const worker::v1::Prepare& prepare);
+  // OK when a job can be taken.
+  absl::Status CheckFreeLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Refuse(const worker::v1::Prepare& prepare, const absl::Status& why);
+  // Null, and a log line, when there is no such session.
+  JobSession* FindLocked(const char* message, const std::string& job_id,
+                         int64_t epoch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void StopAllLocked(const absl::Status& why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const Options options_;
+  std::atomic<int64_t> device_bytes_{0};
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  absl::Status shutdown_ ABSL_GUARDED_BY(mu_);
+  // The session the runner is in, and the one it takes next: the coordinator
+  // may send a Prepare before the runner has left the session before.
+  std::unique_ptr<JobSession> current_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<JobSession> next_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace weft::service
+
+#endif  // WEFT_WORKER_SERVICE_DAEMON_H_
