@@ -188,8 +188,8 @@ struct RelationCase {
   std::string says;     // part of the description
 };
 
-const std::vector<RelationCase>& RelationCases() {
-  static const auto& cases = *new std::vector<RelationCase>{
+std::vector<RelationCase> ModelCases() {
+  return {
       {"name: 'Moe'", "name", "hyphen", "name=\"Moe\""},
       {"name: '-moe'", "name", "hyphen", "name=\"-moe\""},
       {"name: "
@@ -225,6 +225,11 @@ const std::vector<RelationCase>& RelationCases() {
        "top_k=5 is larger than model.moe.num_experts=4"},
       {"model { moe { top_k: 1 } }", "model.moe.top_k_normalization",
        "TOP_K_NORMALIZATION_RAW", "router would get no gradient"},
+  };
+}
+
+std::vector<RelationCase> RunCases() {
+  return {
       {"parallel { world: 6 ep: 4 } batch { global_batch: 6 }", "parallel.ep",
        "divisor of world",
        "ep=4 does not divide parallel.world=6; choose from 1, 2, 3, 6"},
@@ -263,6 +268,11 @@ const std::vector<RelationCase>& RelationCases() {
        "data.validation_fraction", "above 0",
        "eval.batches=2 asks to validate"},
   };
+}
+
+std::vector<RelationCase> RelationCases() {
+  std::vector<RelationCase> cases = ModelCases();
+  for (const RelationCase& c : RunCases()) cases.push_back(c);
   return cases;
 }
 

@@ -1,6 +1,5 @@
 #include "coordinator/service/grpc_server.h"
 
-#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include <cstdlib>
@@ -127,38 +126,6 @@ class GrpcServerTest : public ::testing::Test {
     }
     *status = reader->Finish();
     return seen;
-  }
-
-  // Sends one message to a method by name; returns the first answer's bytes.
-  std::string CallRaw(const std::string& method, const std::string& request) {
-    grpc::GenericStub stub(client_->channel());
-    grpc::ClientContext context;
-    SetDeadline(&context);
-    grpc::CompletionQueue queue;
-    auto stream = stub.PrepareCall(&context, method, &queue);
-    const auto wait = [&] {
-      void* tag;
-      bool ok = false;
-      queue.Next(&tag, &ok);
-      return ok;
-    };
-    stream->StartCall(nullptr);
-    wait();
-    const grpc::Slice slice(request);
-    stream->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(),
-                      nullptr);
-    wait();
-    grpc::ByteBuffer response;
-    stream->Read(&response, nullptr);
-    const bool has_answer = wait();
-    grpc::Status status;
-    stream->Finish(&status, nullptr);
-    wait();
-    grpc::Slice bytes;
-    if (!has_answer || !response.DumpToSingleSlice(&bytes).ok()) {
-      return absl::StrCat("status ", status.error_code());
-    }
-    return std::string(bytes.begin(), bytes.end());
   }
 
   FakeClock clock_;
@@ -430,18 +397,19 @@ TEST_F(GrpcServerTest, AnswersHealthChecksForEachService) {
     // HealthCheckRequest.service is field 1; SERVING is 1 in field 1.
     const std::string request =
         absl::StrCat("\x0a", std::string(1, name.size()), name);
-    EXPECT_EQ(CallRaw("/grpc.health.v1.Health/Check", request), "\x08\x01")
+    EXPECT_EQ(client_->CallRaw("/grpc.health.v1.Health/Check", request),
+              "\x08\x01")
         << name;
   }
-  EXPECT_EQ(CallRaw("/grpc.health.v1.Health/Check", "\x0a\x01x"),
+  EXPECT_EQ(client_->CallRaw("/grpc.health.v1.Health/Check", "\x0a\x01x"),
             absl::StrCat("status ", grpc::StatusCode::NOT_FOUND));
 }
 
 TEST_F(GrpcServerTest, ReflectsItsServices) {
   // ServerReflectionRequest.list_services is field 7.
-  const std::string services =
-      CallRaw("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-              std::string("\x3a\x01*", 3));
+  const std::string services = client_->CallRaw(
+      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+      std::string("\x3a\x01*", 3));
   EXPECT_THAT(services, HasSubstr("weft.v1.JobService"));
   EXPECT_THAT(services, HasSubstr("weft.v1.ClusterService"));
   EXPECT_THAT(services, HasSubstr("weft.worker.v1.WorkerControlService"));

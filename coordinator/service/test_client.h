@@ -2,6 +2,7 @@
 #ifndef WEFT_COORDINATOR_SERVICE_TEST_CLIENT_H_
 #define WEFT_COORDINATOR_SERVICE_TEST_CLIENT_H_
 
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
@@ -70,9 +71,40 @@ class TestClient {
     return invoke(&context);
   }
 
+  // Sends one message to a method by name; returns the first answer's bytes.
+  std::string CallRaw(const std::string& method, const std::string& request) {
+    grpc::GenericStub stub(channel_);
+    grpc::ClientContext context;
+    SetDeadline(&context);
+    grpc::CompletionQueue queue;
+    auto stream = stub.PrepareCall(&context, method, &queue);
+    const auto wait = [&] {
+      void* tag;
+      bool ok = false;
+      queue.Next(&tag, &ok);
+      return ok;
+    };
+    stream->StartCall(nullptr);
+    wait();
+    const grpc::Slice slice(request);
+    stream->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(),
+                      nullptr);
+    wait();
+    grpc::ByteBuffer response;
+    stream->Read(&response, nullptr);
+    const bool has_answer = wait();
+    grpc::Status status;
+    stream->Finish(&status, nullptr);
+    wait();
+    grpc::Slice bytes;
+    if (!has_answer || !response.DumpToSingleSlice(&bytes).ok()) {
+      return "status " + std::to_string(status.error_code());
+    }
+    return std::string(bytes.begin(), bytes.end());
+  }
+
   v1::JobService::Stub& jobs() { return *jobs_; }
   v1::ClusterService::Stub& cluster() { return *cluster_; }
-  const std::shared_ptr<grpc::Channel>& channel() { return channel_; }
 
  private:
   const std::shared_ptr<grpc::Channel> channel_;
