@@ -51,7 +51,8 @@ class Communicator {
   virtual int rank() const = 0;                // this rank inside the group
   virtual int size() const = 0;
 
-  // Prepares staging so that no later call of up to `bytes` allocates.
+  // Prepares staging so that no later call allocates whose larger buffer (of
+  // send and recv) holds up to `bytes`.
   virtual absl::Status Reserve(int64_t bytes) = 0;
 
   // recv[r] = rank r's send; `recv` holds size() * bytes. `send` may be the own
