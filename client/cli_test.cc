@@ -226,7 +226,7 @@ TEST_F(CliTest, WatchShowsProgressAndExitsByTheEnd) {
   EXPECT_EQ(result.out, "job moe-1 succeeded\n");
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("step 1/3 ["), HasSubstr("step 2/3 ["),
-                    HasSubstr("step 3/3 [####################]  loss 2.000"),
+                    HasSubstr("step 3/3 [##########]  loss 2.000"),
                     HasSubstr("2.0k tokens/s"), Not(HasSubstr("\x1b"))));
 }
 

@@ -21,8 +21,8 @@ struct JobFile {
 // in order, each "field.path=value". An error status says that the file cannot
 // be read.
 //
-// A relative data.prefix is resolved against the current folder, not that of the
-// file.
+// A relative data.prefix is resolved against the current folder, not that of
+// the file.
 absl::StatusOr<JobFile> ReadJobFile(const std::string& path,
                                     const std::vector<std::string>& sets);
 

@@ -10,7 +10,7 @@
 namespace weft::client {
 namespace {
 
-constexpr int kBarCells = 20;
+constexpr int kBarCells = 10;
 constexpr int64_t kRedrawNanos = 100'000'000;
 // Weight of a new step in the means over recent steps.
 constexpr double kNewest = 0.1;
@@ -99,9 +99,11 @@ void ProgressPrinter::Observe(const v1::WatchJobResponse& update) {
     if (IsDue()) DrawLine();
     return;
   }
-  const bool is_news = update.has_event() ? !update.event().message().empty()
-                                          : update.has_snapshot();
-  if (tracker_.state() == shown_state_ && !is_news) return;
+  // A snapshot tells a state that an event may have told before.
+  const bool is_told = tracker_.state() == shown_state_;
+  if (is_told && (!update.has_event() || update.event().message().empty())) {
+    return;
+  }
   shown_state_ = tracker_.state();
   const std::string& message = update.has_event() ? update.event().message()
                                                   : update.snapshot().message();

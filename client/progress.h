@@ -22,7 +22,7 @@ class ProgressTracker {
  public:
   void Observe(const v1::WatchJobResponse& update);
 
-  // "step 120/600 [###-----------------]  loss 2.314  12.4k tokens/s
+  // "step 120/600 [#---------]  loss 2.314  12.4k tokens/s
   // ETA 1:05  hidden 83%"; before the first step, the state.
   std::string Line() const;
 

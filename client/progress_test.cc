@@ -64,7 +64,7 @@ TEST(ProgressTrackerTest, TheLineSaysHowFarAndHowFast) {
   EXPECT_EQ(tracker.Line(), "starting: 4 workers taken");
   tracker.Observe(Step(120, 2.3141));
   EXPECT_EQ(tracker.Line(),
-            "step 120/600 [####----------------]  loss 2.314  "
+            "step 120/600 [##--------]  loss 2.314  "
             "16.4k tokens/s  ETA 4:00  hidden 75%");
 }
 
@@ -102,6 +102,7 @@ TEST(ProgressPrinterTest, ElsewhereALineIsWrittenNowAndThen) {
       clock.Advance(absl::Seconds(1));
     }
     printer.Observe(Eval(40, 2.5));
+    printer.Observe(Event(v1::JOB_STATE_SUCCEEDED, "all steps ran"));
     printer.Observe(Snapshot(v1::JOB_STATE_SUCCEEDED, 40));
   }
   std::istringstream lines(out.str());
@@ -118,7 +119,7 @@ TEST(ProgressPrinterTest, ElsewhereALineIsWrittenNowAndThen) {
             "step 31/40\n"
             "step 40/40\n"
             "validation after step 40: loss 2.500\n"
-            "succeeded\n");
+            "succeeded: all steps ran\n");
 }
 
 TEST(ProgressPrinterTest, ElsewhereStepsCountToo) {

@@ -245,9 +245,7 @@ std::vector<FieldError> SetField(absl::string_view assignment, Message* message,
   const FieldDescriptor* field =
       FindField(absl::StrSplit(path, '.'), message, &error);
   if (field == nullptr) return {{"--set", path, error}};
-  if (field->is_repeated()) {
-    message->GetReflection()->ClearField(message, field);
-  }
+  message->GetReflection()->ClearField(message, field);
   origins->Set(path, "--set");
   Converter converter("", origins);
   try {

@@ -55,7 +55,7 @@ std::vector<FieldError> ParseYaml(absl::string_view text,
                                   FieldOrigins* origins);
 
 // Sets one field from "path=value", e.g. "model.moe.top_k=1", by the same
-// rules; a list replaces the list that is there. The origin is "--set".
+// rules; a list or a map replaces what is there. The origin is "--set".
 std::vector<FieldError> SetField(absl::string_view assignment,
                                  google::protobuf::Message* message,
                                  FieldOrigins* origins);

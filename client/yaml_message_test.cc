@@ -239,7 +239,8 @@ TEST(YamlMessageTest, SetChangesOneField) {
   ParseYaml(kJob, "job.yaml", &job, &origins);
   for (const char* assignment :
        {"model.moe.num_experts=16", "model.dense_layers=[3]", "name=a=b",
-        "schedule.order=sequential", "data={prefix: x, sequence_length: 3}"}) {
+        "schedule.order=sequential", "data={prefix: x, sequence_length: 3}",
+        "optimizer={epsilon: 1}"}) {
     EXPECT_THAT(Errors(SetField(assignment, &job, &origins)), IsEmpty())
         << assignment;
   }
@@ -250,6 +251,8 @@ TEST(YamlMessageTest, SetChangesOneField) {
   EXPECT_EQ(job.name(), "a=b");
   EXPECT_EQ(job.schedule().order(), v1::SCHEDULE_ORDER_SEQUENTIAL);
   EXPECT_EQ(job.data().sequence_length(), 3);
+  EXPECT_EQ(job.optimizer().epsilon(), 1);
+  EXPECT_FALSE(job.optimizer().has_beta1());
   EXPECT_EQ(origins.Find("model.moe.num_experts"), "--set");
   EXPECT_EQ(origins.Find("data.sequence_length"), "--set");
 }

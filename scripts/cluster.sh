@@ -10,7 +10,8 @@ CLUSTER_BINARIES=(//coordinator:coordinator //worker:worker //client:weftctl)
 
 # How long daemons may take.
 CLUSTER_START_SECONDS=30
-CLUSTER_STOP_SECONDS=15
+# Workers end within 20.
+CLUSTER_STOP_SECONDS=25
 
 build_cluster() {
   source scripts/weft_install.sh
@@ -19,6 +20,17 @@ build_cluster() {
 }
 
 weftctl() { "$WEFT_ROOT/bazel-bin/client/weftctl" "$@"; }
+
+# Makes the dataset of the example jobs, .weft/data/bible, of Debian's King James
+# Bible, and leaves its figures in bible.json.
+prepare_text() {
+  local folder="$WEFT_STATE/data"
+  mkdir -p "$folder"
+  say "preparing the text of the examples in .weft/data"
+  bible -f 'gen1:1-rev22:21' </dev/null >"$folder/bible.txt"
+  weftctl data prepare --input "$folder/bible.txt" --output "$folder/bible" \
+    --tokenizer byte -o json >"$folder/bible.json"
+}
 
 # start_time PID: when a process began, in ticks; fails when there is none. With
 # it a process is told from a later one that got the same number.
@@ -104,9 +116,9 @@ has_workers() {
   [[ "$idle" == "$2" ]]
 }
 
-# start_cluster FOLDER WORKERS: returns when all workers are attached.
+# start_cluster FOLDER WORKERS DEVICE: returns when all workers are attached.
 start_cluster() {
-  local folder="$1" workers="$2" address i
+  local folder="$1" workers="$2" device="$3" address i
   mkdir -p "$folder/state" "$folder/artifacts"
   rm -f "$folder"/*.pid "$folder"/*.log "$folder/ports.json"
   start_daemon "$folder" coordinator \
@@ -121,7 +133,7 @@ start_cluster() {
     # One thread a worker: its streams are threads already.
     start_daemon "$folder" "worker-$i" env OMP_NUM_THREADS=1 \
       "$WEFT_ROOT/bazel-bin/worker/worker" --coordinator="$address" \
-      --worker_id="worker-$i" --http_address=127.0.0.1:0
+      --worker_id="worker-$i" --device="$device" --http_address=127.0.0.1:0
   done
   wait_for_cluster "$folder" "not all $workers workers attached" \
     has_workers "$address" "$workers"

@@ -6,20 +6,11 @@ DEMO_JOB=examples/moe_text.yaml
 # Nats a byte by which validation must beat the bigram entropy.
 DEMO_MARGIN=0.4
 
-# Prepares the text named in the job; leaves its figures in bible.json.
-prepare_demo_data() {
-  local folder="$WEFT_STATE/data"
-  mkdir -p "$folder"
-  say "preparing the text"
-  bible -f 'gen1:1-rev22:21' </dev/null >"$folder/bible.txt"
-  weftctl data prepare --input "$folder/bible.txt" --output "$folder/bible" \
-    --tokenizer byte -o json >"$folder/bible.json"
-}
-
 # Tears down the demo's cluster, however the demo ends.
 end_demo() {
   local code=$?
   trap - EXIT
+  if ((code > 128)); then say "interrupted; stopping the demo's cluster"; fi
   stop_cluster "$WEFT_STATE/demo" || true
   exit "$code"
 }
@@ -45,7 +36,11 @@ summarize_demo() {
 
   echo
   jq -r '"\(.spec.name): \(.step) steps of \(.last_step.tokens) tokens in " +
-    "\(.last_step.elapsed_seconds | round) seconds"' "$job"
+    "\(.last_step.elapsed_seconds | round) seconds; in the last step " +
+    (if .last_step.ep_seconds > 0 then
+      (100 * (1 - .last_step.ep_exposed_seconds / .last_step.ep_seconds) |
+        round | tostring) + "% of the all-to-all time was hidden"
+    else "there was no all-to-all" end)' "$job"
   echo
   printf '  %-26s %6.3f nats a byte, first step\n' 'training loss' \
     "$(value "$job" .first_step.loss)"
@@ -68,17 +63,24 @@ summarize_demo() {
 }
 
 next_steps() {
+  local artifacts
+  artifacts="$(jq -r .artifacts "$1")"
   cat <<NEXT
 
-Artifacts: $(jq -r .artifacts "$1")
-Logs:      $WEFT_STATE/demo
+Artifacts: $artifacts
+  parameters/              the trained model, a safetensors file a rank
+  trace.step-*.json        a measured step; open it in Perfetto
+  steps.*.jsonl            every step in numbers
+Logs: $WEFT_STATE/demo
 
 What to try next:
-  ./weft ctl plan -f $DEMO_JOB --timeline    how the step is woven
-  ./weft ctl plan -f $DEMO_JOB | less        every op and what it waits for
-  ./weft up --workers 4                      a cluster that stays up
+  ./weft ctl plan -f $DEMO_JOB --timeline
+      how the two microbatches of a step are woven
+  ./weft ctl plan -f $DEMO_JOB | less
+      every op of a step and what it waits for
+  ./weft up --workers 4
   ./weft ctl submit -f $DEMO_JOB --wait --set schedule.order=sequential
-                                             the same losses, nothing hidden
+      the same job, nothing woven: the same losses, bit for bit
   ./weft down
 NEXT
 }
@@ -86,7 +88,7 @@ NEXT
 run_demo() {
   local folder="$1" address job
   say "starting a coordinator and $DEMO_WORKERS workers"
-  start_cluster "$folder" "$DEMO_WORKERS" || die "the cluster did not come up"
+  start_cluster "$folder" "$DEMO_WORKERS" cpu || die "the cluster did not come up"
   address="$(address_of "$folder")"
   job="$(weftctl --coordinator="$address" submit -f "$DEMO_JOB" -o name)"
   say "submitted $DEMO_JOB as job $job; status at" \
@@ -110,7 +112,7 @@ weft_demo() {
   if cluster_is_up "$folder"; then stop_cluster "$folder" || true; fi
   rm -rf "$folder"
   mkdir -p "$folder"
-  prepare_demo_data
+  prepare_text
   trap end_demo EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM

@@ -33,8 +33,9 @@ weft_up() {
       "stop it with ./weft down"
   fi
   build_cluster
+  if [[ ! -f "$WEFT_STATE/data/bible.idx" ]]; then prepare_text; fi
   say "starting a coordinator and $workers workers"
-  if ! start_cluster "$folder" "$workers"; then
+  if ! start_cluster "$folder" "$workers" "$device"; then
     stop_cluster "$folder" || true
     die "the cluster did not come up"
   fi
