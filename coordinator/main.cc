@@ -16,9 +16,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/time/time.h"
+#include "base/flag_parser.h"
 #include "base/logging.h"
 #include "coordinator/daemon.h"
-#include "base/flag_parser.h"
 
 ABSL_FLAG(std::string, listen_address, "127.0.0.1:7070",
           "host:port of the gRPC API; port 0 takes a free one.");

@@ -426,16 +426,14 @@ TEST_F(GrpcServerTest, ShutdownEndsEveryStream) {
               HasSubstr("the coordinator was stopped"));
 }
 
-TEST(GrpcServerStartTest, ATakenPortIsRefused) {
-  FakePlanCompiler compiler;
+TEST_F(GrpcServerTest, ATakenPortIsRefused) {
   GrpcServer::Options options;
-  options.listen_address = "127.0.0.1:0";
-  options.compiler = &compiler;
-  ASSERT_OK_AND_ASSIGN(auto first, GrpcServer::Start(options));
-  options.listen_address = first->address();
+  options.listen_address = server_->address();
+  options.dispatcher = dispatcher_.get();
+  options.compiler = &compiler_;
   EXPECT_THAT(
       GrpcServer::Start(options),
-      StatusIs(absl::StatusCode::kUnavailable, HasSubstr(first->address())));
+      StatusIs(absl::StatusCode::kUnavailable, HasSubstr(server_->address())));
 }
 
 }  // namespace
