@@ -40,6 +40,12 @@ absl::Status ApplySettings(ucp_config_t* config) {
   return absl::OkStatus();
 }
 
+// The level is one of the whole process.
+bool QuietUnlessTold() {
+  return std::getenv("UCX_LOG_LEVEL") == nullptr &&
+         ucs_global_opts_set_value("LOG_LEVEL", "error") == UCS_OK;
+}
+
 absl::StatusOr<ucp_context_h> Init(const ucp_config_t* config) {
   ucp_params_t params = {};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
@@ -52,9 +58,8 @@ absl::StatusOr<ucp_context_h> Init(const ucp_config_t* config) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<UcxContext>> UcxContext::Create() {
-  if (std::getenv("UCX_LOG_LEVEL") == nullptr) {
-    ucs_global_opts_set_value("LOG_LEVEL", "error");
-  }
+  static const bool is_quiet = QuietUnlessTold();
+  (void)is_quiet;
   ucp_config_t* read = nullptr;
   RETURN_IF_ERROR(ToStatus(ucp_config_read(nullptr, nullptr, &read),
                            "reading UCX's environment variables"));
