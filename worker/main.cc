@@ -1,9 +1,11 @@
 // The worker daemon: owns one device and takes job after job.
 
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <iostream>
 #include <memory>
@@ -54,6 +56,8 @@ namespace weft::service {
 namespace {
 
 constexpr char kSource[] = "worker/main.cc";
+// How long the last messages may take to go out.
+constexpr absl::Duration kDetachPatience = absl::Seconds(2);
 
 // One thread a stream computes; OpenMP inside oneDNN must not add its own. It
 // reads the environment before main(), hence the new start.
@@ -61,7 +65,9 @@ void UseOneThreadPerStream(char** argv) {
   const char* threads = getenv("OMP_NUM_THREADS");
   if (threads != nullptr && std::string(threads) == "1") return;
   setenv("OMP_NUM_THREADS", "1", /*overwrite=*/1);
-  execv("/proc/self/exe", argv);
+  // By its own path, so that process lists go on showing the name.
+  char path[PATH_MAX] = "";
+  if (readlink("/proc/self/exe", path, sizeof(path) - 1) > 0) execv(path, argv);
   std::cerr << "worker: cannot restart with OMP_NUM_THREADS=1; set it\n";
   _exit(1);
 }
@@ -115,29 +121,27 @@ worker::v1::Register Identity(const std::string& http_address) {
   return identity;
 }
 
-// Serves jobs until a signal.
+// Serves jobs until a signal. OK when it ends as asked.
 absl::Status Serve(const CpuRankOptions& rank_options) {
-  std::unique_ptr<RankFactory> ranks = MakeCpuRankFactory(rank_options);
-  Outbox outbox;
-  Daemon::Options options;
-  options.ranks = ranks.get();
-  options.outbox = &outbox;
-  options.clock = &RealClock();
-  const Daemon* figures_of = nullptr;
-  auto figures = [&figures_of] {
-    return ReadProcessFigures(figures_of->device_bytes());
-  };
+  const std::unique_ptr<RankFactory> ranks = MakeCpuRankFactory(rank_options);
+  std::atomic<int64_t> device_bytes{0};
+  const auto figures = [&] { return ReadProcessFigures(device_bytes.load()); };
   telemetry::WorkerMetrics metrics(figures);
-  options.metrics = &metrics;
-  Daemon daemon(options);
-  figures_of = &daemon;
-
   std::unique_ptr<telemetry::HttpServer> http;
   const std::string http_address = absl::GetFlag(FLAGS_http_address);
   if (!http_address.empty()) {
     ASSIGN_OR_RETURN(http,
                      telemetry::HttpServer::Start(http_address, &metrics));
   }
+
+  Outbox outbox;
+  Daemon::Options options;
+  options.ranks = ranks.get();
+  options.outbox = &outbox;
+  options.clock = &RealClock();
+  options.metrics = &metrics;
+  options.device_bytes = &device_bytes;
+  Daemon daemon(options);
   Attachment::Options attach;
   attach.coordinator = absl::GetFlag(FLAGS_coordinator);
   attach.identity = Identity(http == nullptr ? "" : http->address());
@@ -146,17 +150,20 @@ absl::Status Serve(const CpuRankOptions& rank_options) {
   attach.figures = figures;
   Attachment attachment(std::move(attach));
 
-  std::thread runner([&daemon] { daemon.RunJobs(); });
+  const absl::Status shutting_down =
+      absl::UnavailableError("the worker is shutting down");
+  SignalWatcher watcher(absl::GetFlag(FLAGS_grace),
+                        [&] { daemon.Shutdown(shutting_down); });
   absl::Status outcome;
-  {
-    SignalWatcher watcher(absl::GetFlag(FLAGS_grace), [&] {
-      daemon.Shutdown(absl::CancelledError("the worker is shutting down"));
-      attachment.Shutdown(absl::GetFlag(FLAGS_grace) / 2);
-    });
+  std::thread reader([&] {
     outcome = attachment.Run();
-    daemon.Shutdown(absl::CancelledError("the worker is shutting down"));
-    runner.join();
-  }
+    // Without a coordinator for good, there is nothing left to do.
+    daemon.Shutdown(outcome.ok() ? shutting_down : outcome);
+  });
+  daemon.RunJobs();
+  // What the last job said still goes out.
+  attachment.Shutdown(kDetachPatience);
+  reader.join();
   return outcome;
 }
 

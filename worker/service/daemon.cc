@@ -82,7 +82,7 @@ void Daemon::OnPrepare(const worker::v1::Prepare& prepare) {
       options.outbox = options_.outbox;
       options.clock = options_.clock;
       options.metrics = options_.metrics;
-      options.device_bytes = &device_bytes_;
+      options.device_bytes = options_.device_bytes;
       next_ = std::make_unique<JobSession>(std::move(options));
       changed_.SignalAll();
     }
@@ -114,7 +114,8 @@ void Daemon::Refuse(const worker::v1::Prepare& prepare,
   finished.set_code(static_cast<int32_t>(why.code()));
   finished.set_message(
       absl::StrCat("rank ", prepare.binding().rank(), ": ", why.message()));
-  *finished.mutable_figures() = ReadProcessFigures(device_bytes());
+  *finished.mutable_figures() =
+      ReadProcessFigures(options_.device_bytes->load());
   options_.outbox->Send(std::move(message));
 }
 

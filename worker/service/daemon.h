@@ -34,6 +34,8 @@ class Daemon : public AttachmentHandler {
     Outbox* outbox = nullptr;
     Clock* clock = nullptr;
     telemetry::WorkerMetrics* metrics = nullptr;  // may be null
+    // Kept at the device bytes of the job at hand.
+    std::atomic<int64_t>* device_bytes = nullptr;
   };
 
   explicit Daemon(Options options) : options_(options) {}
@@ -49,9 +51,6 @@ class Daemon : public AttachmentHandler {
   void OnDetached(const absl::Status& why) override;
   void OnMessage(const worker::v1::AttachResponse& message) override;
 
-  // Device bytes of the job at hand. Any thread.
-  int64_t device_bytes() const { return device_bytes_.load(); }
-
  private:
   void OnPrepare(const worker::v1::Prepare& prepare);
   // OK when a job can be taken.
@@ -64,7 +63,6 @@ class Daemon : public AttachmentHandler {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;
-  std::atomic<int64_t> device_bytes_{0};
 
   mutable Mutex mu_;
   CondVar changed_;

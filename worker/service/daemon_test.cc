@@ -30,7 +30,7 @@ class DaemonTest : public testing::Test {
     daemon_.Shutdown(absl::UnavailableError("the test has ended"));
     runner_.join();
     EXPECT_EQ(ranks_.alive(), 0);
-    EXPECT_EQ(daemon_.device_bytes(), 0);
+    EXPECT_EQ(device_bytes_.load(), 0);
   }
 
   Daemon::Options OptionsOf() {
@@ -38,6 +38,7 @@ class DaemonTest : public testing::Test {
     options.ranks = &ranks_;
     options.outbox = &outbox_;
     options.clock = &RealClock();
+    options.device_bytes = &device_bytes_;
     return options;
   }
 
@@ -87,6 +88,7 @@ class DaemonTest : public testing::Test {
 
   FakeRankFactory ranks_;
   Outbox outbox_;
+  std::atomic<int64_t> device_bytes_{0};
   Daemon daemon_;
   std::thread runner_;
 };

@@ -38,7 +38,9 @@ class FakeEngine : public exec::Engine {
   uint64_t collective_hash() const override { return 11; }
   uint64_t assignment_hash() const override { return 22; }
   int64_t main_weight_bytes() const override { return 33; }
-  int64_t live_set_excess_bytes() const override { return 0; }
+  int64_t live_set_excess_bytes() const override {
+    return hooks_->live_set_excess_bytes;
+  }
 
  private:
   FakeRankFactory* const hooks_;

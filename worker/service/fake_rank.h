@@ -32,6 +32,8 @@ class FakeRankFactory : public RankFactory {
   Hook on_eval = [] { return absl::OkStatus(); };
   Hook on_write = [] { return absl::OkStatus(); };
 
+  int64_t live_set_excess_bytes = 0;
+
   std::unique_ptr<Rank> Create(const worker::v1::Prepare& prepare) override;
 
   // Returns what the living rank is cancelled with.

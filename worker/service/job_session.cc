@@ -162,7 +162,14 @@ absl::Status JobSession::RunSteps() {
 }
 
 absl::Status JobSession::RunStep(int64_t step, exec::StepResult* result) {
-  RETURN_IF_ERROR(parts_->engine().RunStep(step, /*control_word=*/0, result));
+  exec::Engine& engine = parts_->engine();
+  RETURN_IF_ERROR(engine.RunStep(step, /*control_word=*/0, result));
+  if (engine.live_set_excess_bytes() > 0) {
+    return absl::InternalError(
+        absl::StrCat("step ", step,
+                     ": resident device memory exceeds the plan's live set by ",
+                     engine.live_set_excess_bytes(), " bytes"));
+  }
   last_step_ = step;
   result->metrics.set_step(step);
   result->metrics.set_elapsed_seconds(

@@ -285,6 +285,16 @@ TEST_F(JobSessionTest, EngineErrorEndsTheJobWithItsCodeAndRank) {
   EXPECT_EQ(finished.step(), 1);
 }
 
+TEST_F(JobSessionTest, MemoryBeyondThePlanEndsTheJob) {
+  ranks_.live_set_excess_bytes = 4096;
+  Begin(TinyPrepare());
+  Start();
+  const Finished finished = TakeFinished();
+  EXPECT_EQ(finished.code(), static_cast<int>(absl::StatusCode::kInternal));
+  EXPECT_THAT(finished.message(),
+              AllOf(HasSubstr("step 1"), HasSubstr("4096 bytes")));
+}
+
 TEST_F(JobSessionTest, ErrorWhileOpeningEndsTheJob) {
   ranks_.on_open = [] { return absl::NotFoundError("no dataset"); };
   Begin(TinyPrepare());
