@@ -36,7 +36,7 @@ v1::Job SampleJob() {
   job.mutable_last_eval()->set_tokens(65536);
   job.add_workers("w0");
   job.add_workers("w1");
-  job.set_artifacts("/tmp/a");
+  job.set_artifacts("runs/moe-text-3f9a");
   job.set_arena_bytes(1 << 20);
   job.add_warnings("nothing is hidden");
   auto* deadline = job.add_group_deadlines();
@@ -96,7 +96,7 @@ experts:         busiest has 1.50 times its even share
 device memory:   5.0 MiB at the peak of a step
 arena:           1.0 MiB a rank
 workers:         w0, w1
-artifacts:       /tmp/a
+artifacts:       runs/moe-text-3f9a
 deadlines:       ep 60000 ms
 warning:         nothing is hidden
 )");
