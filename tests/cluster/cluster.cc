@@ -94,7 +94,8 @@ absl::Status Cluster::StartCoordinator() {
       coordinator_,
       Subprocess::Start(
           {"coordinator/coordinator", "--listen_address=" + address_,
-           "--http_address=" + http_address_, "--state_dir=" + folder_ + "/state",
+           "--http_address=" + http_address_,
+           "--state_dir=" + folder_ + "/state",
            "--artifacts_dir=" + folder_ + "/artifacts",
            "--port_file=" + port_file},
           folder_ + "/coordinator.log"));
@@ -124,10 +125,9 @@ absl::Status Cluster::RestartWorker(int index) {
       absl::StrCat("--worker_id=worker-", index)};
   command.insert(command.end(), options_.worker_flags.begin(),
                  options_.worker_flags.end());
-  ASSIGN_OR_RETURN(
-      workers_[index],
-      Subprocess::Start(command,
-                        absl::StrCat(folder_, "/worker-", index, ".log")));
+  ASSIGN_OR_RETURN(workers_[index],
+                   Subprocess::Start(command, absl::StrCat(folder_, "/worker-",
+                                                           index, ".log")));
   return absl::OkStatus();
 }
 
@@ -165,8 +165,8 @@ absl::StatusOr<v1::Job> Cluster::Cancel(const std::string& job_id) {
 
 absl::StatusOr<std::vector<v1::Job>> Cluster::List() {
   v1::ListJobsResponse response;
-  RETURN_IF_ERROR(ToAbsl(jobs_->ListJobs(CallContext().get(),
-                                         v1::ListJobsRequest(), &response)));
+  RETURN_IF_ERROR(ToAbsl(
+      jobs_->ListJobs(CallContext().get(), v1::ListJobsRequest(), &response)));
   return std::vector<v1::Job>(response.jobs().begin(), response.jobs().end());
 }
 

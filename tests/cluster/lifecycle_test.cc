@@ -61,8 +61,7 @@ class LifecycleTest : public ::testing::Test {
     EXPECT_TRUE(
         Cluster::Await([&] { return cluster_->AllIdle(); }, absl::Seconds(20)));
     std::vector<v1::ProcessFigures> figures;
-    const absl::StatusOr<std::vector<v1::Worker>> workers =
-        cluster_->Workers();
+    const absl::StatusOr<std::vector<v1::Worker>> workers = cluster_->Workers();
     EXPECT_OK(workers.status());
     if (!workers.ok()) return figures;
     for (const v1::Worker& worker : *workers) {
