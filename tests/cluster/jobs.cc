@@ -5,7 +5,7 @@ namespace weft::testing {
 v1::TrainingJob MakeJob(const ClusterJob& options) {
   v1::TrainingJob job;
   v1::ModelConfig& model = *job.mutable_model();
-  model.set_vocab_size(29);
+  model.set_vocab_size(kVocab);
   model.set_hidden_size(16);
   model.set_num_layers(2);
   model.set_tie_embeddings(options.tied);
@@ -37,6 +37,21 @@ v1::TrainingJob MakeJob(const ClusterJob& options) {
   job.mutable_output()->set_final_parameters(true);
   job.set_steps(options.steps);
   job.set_seed(7);
+  return job;
+}
+
+v1::TrainingJob MakeEndlessJob(const std::string& data) {
+  ClusterJob options;
+  options.data = data;
+  options.ep = 4;
+  options.microbatches = 4;
+  options.no_shard = true;
+  v1::TrainingJob job = MakeJob(options);
+  job.mutable_model()->set_hidden_size(256);
+  job.mutable_model()->mutable_moe()->clear_shared_expert_hidden_size();
+  job.mutable_data()->set_sequence_length(128);
+  job.mutable_output()->set_final_parameters(false);
+  job.set_steps(1000000);
   return job;
 }
 
