@@ -23,6 +23,7 @@ namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
@@ -165,6 +166,10 @@ TEST_F(LifecycleTest, KilledWorkerFailsTheJobAndTheOthersTakeTheNext) {
     const int victim = attempt;
     const std::string name = absl::StrCat("worker-", victim);
     ASSERT_OK_AND_ASSIGN(v1::Job job, StartEndless());
+    EXPECT_THAT(ReadFile(absl::StrCat("/proc/", cluster_->worker(victim).pid(),
+                                      "/maps")),
+                ContainsRegex("ucx_shm|SYSV"))
+        << "the ranks do not exchange rows over shared memory";
     if (attempt % 2 == 1) Freeze(victim);
     const absl::Time killed = absl::Now();
     cluster_->worker(victim).Signal(SIGKILL);
