@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <string>
 #include <utility>
 
@@ -16,6 +17,13 @@ int64_t AttentionScratch(const Shape& s) {
          8 * s.sequence * s.head_dim;
 }
 
+using Args = std::vector<Arg>;
+
+template <typename T>
+void Append(std::vector<T>& to, std::initializer_list<T> items) {
+  to.insert(to.end(), items);
+}
+
 // Collects params and values, handing out their ids.
 class Builder {
  public:
@@ -28,6 +36,16 @@ class Builder {
   struct Attention {
     int rstd1, xn1, qkv, attn, lse, h1, h1_grad, qkv_grad;
     int norm1, qkv_w, out_w;
+  };
+  // What the phases of a pre_dispatch node use, gathered part by part.
+  struct PreDispatch {
+    Args forward;
+    Args dgrad;
+    Args wgrad;
+    std::vector<int> params;
+    std::vector<int> dgrad_grads;
+    std::vector<int> wgrad_grads;
+    double flops = 0;
   };
   struct Routing {
     int rstd2, xn2, scores, index, prob, counts, all, row_of_slot;
@@ -53,8 +71,10 @@ class Builder {
   void HeadLayer();
   Attention DeclareAttention();
   Routing DeclareRouting();
-  void MoePreDispatch(const Attention& a, const Routing& r);
-  void DensePreDispatch(const Attention& a);
+  PreDispatch AttentionHalf(const Attention& a, Access h1_grad);
+  void AddRouter(const Attention& a, const Routing& r, PreDispatch& p);
+  void AddSharedExpert(const Routing& r, PreDispatch& p);
+  void AddPreDispatch(const PreDispatch& p);
   void Counts(const Routing& r);
   void Dispatch(const Routing& r);
   void Experts(const Routing& r);
@@ -72,8 +92,6 @@ class Builder {
   int dx_ = -1;      // gradient of x_
   int dy_ = -1;      // gradient of y_
 };
-
-using Args = std::vector<Arg>;
 
 Arg R(int value) { return {value, Access::kRead}; }
 Arg W(int value) { return {value, Access::kWrite}; }
@@ -241,118 +259,74 @@ Builder::Routing Builder::DeclareRouting() {
   return r;
 }
 
-void Builder::MoePreDispatch(const Attention& a, const Routing& r) {
-  const int64_t t = s_.tokens;
-  const int64_t h = s_.hidden;
-  const bool shared = s_.shared_ffn > 0;
-  const int norm2 = Norm("norm2");
-  const int router = Param("router", {s_.experts, h}, s_.init_std);
-  const int scratch = Value("attn_scratch", 1, AttentionScratch(s_));
-  const int d_scratch = Value("attn_scratch.grad", 1, AttentionScratch(s_));
-  const int rows_scratch =
-      Value("scratch.grad", t, std::max(h, s_.heads * s_.head_dim));
-  const int logits = Value("logits", t, s_.experts);
-  const int offsets = Value("offsets", 1, s_.experts + 1, DType::kI64);
-  const int xn2_grad = Value("xn2.grad", t, h);
-  const int logits_grad = Value("logits.grad", t, s_.experts);
-  const int prob_grad = Value("topk_prob.grad", t, s_.top_k);
-
-  Args forward = {R(x_),
-                  W(a.rstd1),
-                  W(a.xn1),
-                  W(a.qkv),
-                  W(a.attn),
-                  W(a.lse),
-                  S(scratch),
-                  W(a.h1),
-                  W(r.rstd2),
-                  W(r.xn2),
-                  S(logits),
-                  W(r.scores),
-                  W(r.index),
-                  W(r.prob),
-                  W(r.counts),
-                  S(offsets),
-                  W(r.row_of_slot),
-                  W(r.token_of_row),
-                  W(r.slot_of_row),
-                  W(r.sorted_rows),
-                  W(r.sorted_experts),
-                  W(r.send_rows),
-                  W(r.send_prob)};
-  Args dgrad = {R(dy_),
-                R(x_),
-                R(a.rstd1),
-                R(a.xn1),
-                R(a.qkv),
-                R(a.attn),
-                R(a.lse),
-                S(d_scratch),
-                S(rows_scratch),
-                W(a.h1_grad),
-                W(a.qkv_grad),
-                W(dx_),
-                R(a.h1),
-                R(r.rstd2),
-                R(r.xn2),
-                R(r.scores),
-                R(r.index),
-                R(r.prob),
-                R(r.row_of_slot),
-                R(r.sorted_rows),
-                R(r.sorted_experts),
-                R(r.send_rows_grad),
-                R(r.send_prob_grad),
-                S(xn2_grad),
-                S(logits_grad),
-                S(prob_grad)};
-  Args wgrad = {R(a.xn1), R(a.qkv_grad), R(a.attn), R(a.h1_grad)};
-  std::vector<int> params = {a.norm1, a.qkv_w, a.out_w, norm2, router};
-  std::vector<int> wgrads = {a.qkv_w, a.out_w};
-  double flops = AttentionFlops() + 2.0 * t * h * s_.experts;
-  if (shared) {
-    const int gate_up =
-        Param("shared_gate_up", {2 * s_.shared_ffn, h}, s_.init_std);
-    const int down = Param("shared_down", {h, s_.shared_ffn},
-                           s_.init_std / std::sqrt(2.0 * s_.layers));
-    const int act_grad = Value("shared_act.grad", t, s_.shared_ffn);
-    params.insert(params.end(), {gate_up, down});
-    wgrads.insert(wgrads.end(), {gate_up, down});
-    for (int value : {r.shared_gate_up, r.shared_act, r.shared_out}) {
-      forward.push_back(W(value));
-    }
-    dgrad.insert(dgrad.end(),
-                 {R(r.shared_gate_up), S(act_grad), W(r.shared_gate_up_grad)});
-    wgrad.insert(wgrad.end(),
-                 {R(r.xn2), R(r.shared_gate_up_grad), R(r.shared_act), R(dy_)});
-    flops += 6.0 * t * h * s_.shared_ffn;
-  }
-  AddNode(NodeKind::kPreDispatch).phases = {
-      Compute(Phase::kForward, forward, params, {}, flops),
-      Compute(Phase::kDgrad, dgrad, params, {a.norm1, norm2, router}, flops),
-      Compute(Phase::kWgrad, wgrad, {}, wgrads, flops),
-  };
-}
-
-void Builder::DensePreDispatch(const Attention& a) {
+// What a decoder layer's attention half does in each phase. `h1_grad` is how
+// dgrad uses the gradient of h1.
+Builder::PreDispatch Builder::AttentionHalf(const Attention& a,
+                                            Access h1_grad) {
   const int scratch = Value("attn_scratch", 1, AttentionScratch(s_));
   const int d_scratch = Value("attn_scratch.grad", 1, AttentionScratch(s_));
   const int rows_scratch = Value("scratch.grad", s_.tokens,
                                  std::max(s_.hidden, s_.heads * s_.head_dim));
-  const std::vector<int> params = {a.norm1, a.qkv_w, a.out_w};
-  const double flops = AttentionFlops();
+  PreDispatch p;
+  p.forward = {R(x_),     W(a.rstd1), W(a.xn1),   W(a.qkv),
+               W(a.attn), W(a.lse),   S(scratch), W(a.h1)};
+  p.dgrad = {R(dy_),          R(x_),
+             R(a.rstd1),      R(a.xn1),
+             R(a.qkv),        R(a.attn),
+             R(a.lse),        S(d_scratch),
+             S(rows_scratch), {a.h1_grad, h1_grad},
+             W(a.qkv_grad),   W(dx_)};
+  p.wgrad = {R(a.xn1), R(a.qkv_grad), R(a.attn), R(a.h1_grad)};
+  p.params = {a.norm1, a.qkv_w, a.out_w};
+  p.dgrad_grads = {a.norm1};
+  p.wgrad_grads = {a.qkv_w, a.out_w};
+  p.flops = AttentionFlops();
+  return p;
+}
+
+void Builder::AddRouter(const Attention& a, const Routing& r, PreDispatch& p) {
+  const int64_t t = s_.tokens;
+  const int norm2 = Norm("norm2");
+  const int router = Param("router", {s_.experts, s_.hidden}, s_.init_std);
+  const int logits = Value("logits", t, s_.experts);
+  const int offsets = Value("offsets", 1, s_.experts + 1, DType::kI64);
+  const int xn2_grad = Value("xn2.grad", t, s_.hidden);
+  const int logits_grad = Value("logits.grad", t, s_.experts);
+  const int prob_grad = Value("topk_prob.grad", t, s_.top_k);
+  Append(p.forward, {W(r.rstd2), W(r.xn2), S(logits), W(r.scores), W(r.index),
+                     W(r.prob), W(r.counts), S(offsets), W(r.row_of_slot),
+                     W(r.token_of_row), W(r.slot_of_row), W(r.sorted_rows),
+                     W(r.sorted_experts), W(r.send_rows), W(r.send_prob)});
+  Append(p.dgrad,
+         {R(a.h1), R(r.rstd2), R(r.xn2), R(r.scores), R(r.index), R(r.prob),
+          R(r.row_of_slot), R(r.sorted_rows), R(r.sorted_experts),
+          R(r.send_rows_grad), R(r.send_prob_grad), S(xn2_grad), S(logits_grad),
+          S(prob_grad)});
+  Append(p.params, {norm2, router});
+  Append(p.dgrad_grads, {norm2, router});
+  p.flops += 2.0 * t * s_.hidden * s_.experts;
+}
+
+void Builder::AddSharedExpert(const Routing& r, PreDispatch& p) {
+  const int gate_up =
+      Param("shared_gate_up", {2 * s_.shared_ffn, s_.hidden}, s_.init_std);
+  const int down = Param("shared_down", {s_.hidden, s_.shared_ffn},
+                         s_.init_std / std::sqrt(2.0 * s_.layers));
+  const int act_grad = Value("shared_act.grad", s_.tokens, s_.shared_ffn);
+  Append(p.forward, {W(r.shared_gate_up), W(r.shared_act), W(r.shared_out)});
+  Append(p.dgrad, {R(r.shared_gate_up), S(act_grad), W(r.shared_gate_up_grad)});
+  Append(p.wgrad,
+         {R(r.xn2), R(r.shared_gate_up_grad), R(r.shared_act), R(dy_)});
+  Append(p.params, {gate_up, down});
+  Append(p.wgrad_grads, {gate_up, down});
+  p.flops += 6.0 * s_.tokens * s_.hidden * s_.shared_ffn;
+}
+
+void Builder::AddPreDispatch(const PreDispatch& p) {
   AddNode(NodeKind::kPreDispatch).phases = {
-      Compute(Phase::kForward,
-              {R(x_), W(a.rstd1), W(a.xn1), W(a.qkv), W(a.attn), W(a.lse),
-               S(scratch), W(a.h1)},
-              params, {}, flops),
-      Compute(
-          Phase::kDgrad,
-          {R(dy_), R(x_), R(a.rstd1), R(a.xn1), R(a.qkv), R(a.attn), R(a.lse),
-           S(d_scratch), S(rows_scratch), R(a.h1_grad), W(a.qkv_grad), W(dx_)},
-          params, {a.norm1}, flops),
-      Compute(Phase::kWgrad, {R(a.xn1), R(a.qkv_grad), R(a.attn), R(a.h1_grad)},
-              {}, {a.qkv_w, a.out_w}, flops),
+      Compute(Phase::kForward, p.forward, p.params, {}, p.flops),
+      Compute(Phase::kDgrad, p.dgrad, p.params, p.dgrad_grads, p.flops),
+      Compute(Phase::kWgrad, p.wgrad, {}, p.wgrad_grads, p.flops),
   };
 }
 
@@ -452,12 +426,15 @@ void Builder::DecoderLayer(int index) {
   dy_ = Value("dy", s_.tokens, s_.hidden);
   const Attention a = DeclareAttention();
   if (!s_.moe_layer[index]) {
-    DensePreDispatch(a);
+    AddPreDispatch(AttentionHalf(a, Access::kRead));
     Mlp(a);
     return;
   }
   const Routing r = DeclareRouting();
-  MoePreDispatch(a, r);
+  PreDispatch pre_dispatch = AttentionHalf(a, Access::kWrite);
+  AddRouter(a, r, pre_dispatch);
+  if (s_.shared_ffn > 0) AddSharedExpert(r, pre_dispatch);
+  AddPreDispatch(pre_dispatch);
   Counts(r);
   Dispatch(r);
   Experts(r);
