@@ -20,6 +20,8 @@ class Emitter {
         options_(options),
         stays_(PlanStays(order, model, units, options.strategy,
                          options.prefetch_bytes)),
+        paths_(GradientPaths(model, units, options.strategy,
+                             options.microbatches)),
         gathered_(units.buckets.size(), -1) {
     program_.kind = options.kind;
     program_.microbatches = options.microbatches;
@@ -39,7 +41,7 @@ class Emitter {
       Node(order_[position]);
       auto [begin, end] = releases.equal_range(position);
       for (auto it = begin; it != end; ++it) Release(it->second);
-      Reductions(position);
+      Collect(position);
     }
     Control();
     if (options_.kind == ProgramKind::kTrain) {
@@ -146,7 +148,7 @@ class Emitter {
     const int bucket = units_.bucket_of_param[param];
     GradUse use;
     use.param = param;
-    const bool resident = GradientsResident(options_.strategy);
+    const bool resident = paths_[bucket] == GradientPath::kResident;
     if (!resident) {
       auto [it, added] = gradients_.insert({{bucket, at.microbatch}, -1});
       if (added) {
@@ -173,20 +175,40 @@ class Emitter {
     }
   }
 
-  // Reduces the buckets whose gradients the phase at `position` completed.
-  void Reductions(int position) {
+  // Collects the buckets whose gradients the phase at `position` completed.
+  void Collect(int position) {
     const int microbatch = order_[position].microbatch;
-    const bool resident = GradientsResident(options_.strategy);
-    if (resident && microbatch != options_.microbatches - 1) return;
+    const bool last = microbatch == options_.microbatches - 1;
     for (const fsdp::Bucket& bucket : units_.buckets) {
       const auto it = last_writer_.find({bucket.id, microbatch});
       if (it == last_writer_.end() || it->second != position) continue;
-      Op& op = NewOp(OpKind::kReduce, StreamKind::kReduce);
-      op.bucket = bucket.id;
-      op.microbatch = microbatch;
-      op.accumulate = !resident && microbatch > 0;
-      if (!resident) op.args = {gradients_.at({bucket.id, microbatch})};
+      switch (paths_[bucket.id]) {
+        case GradientPath::kReducedEachMicrobatch:
+          CollectValue(OpKind::kReduce, bucket.id, microbatch);
+          break;
+        case GradientPath::kAddedEachMicrobatch:
+          CollectValue(OpKind::kAdd, bucket.id, microbatch);
+          if (last) ReduceResident(bucket.id, microbatch);
+          break;
+        case GradientPath::kResident:
+          if (last) ReduceResident(bucket.id, microbatch);
+          break;
+      }
     }
+  }
+
+  void CollectValue(OpKind kind, int bucket, int microbatch) {
+    Op& op = NewOp(kind, StreamKind::kReduce);
+    op.bucket = bucket;
+    op.microbatch = microbatch;
+    op.accumulate = microbatch > 0;
+    op.args = {gradients_.at({bucket, microbatch})};
+  }
+
+  void ReduceResident(int bucket, int microbatch) {
+    Op& op = NewOp(OpKind::kReduce, StreamKind::kReduce);
+    op.bucket = bucket;
+    op.microbatch = microbatch;
   }
 
   void Control() {
@@ -205,6 +227,7 @@ class Emitter {
   const fsdp::UnitAssignment& units_;
   const CompileOptions& options_;
   const std::vector<Stay> stays_;
+  const std::vector<GradientPath> paths_;  // by bucket
   std::vector<int> gathered_;  // by bucket: the gathered value, or -1
   std::map<Key, int> activations_;
   std::map<Key, int> gradients_;

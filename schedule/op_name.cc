@@ -36,8 +36,7 @@ std::string OpName(const model::ModelDecl& model,
   const std::string name =
       absl::StrCat(Name(op.kind), " ", units.units[bucket.unit].name, ".",
                    fsdp::Name(bucket.axis));
-  return op.kind == OpKind::kReduce ? absl::StrCat(name, " mb", op.microbatch)
-                                    : name;
+  return op.microbatch >= 0 ? absl::StrCat(name, " mb", op.microbatch) : name;
 }
 
 }  // namespace weft::schedule

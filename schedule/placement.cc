@@ -40,6 +40,7 @@ class Dependencies {
         Append(writers_[op.args[0]], needed);
         Append(readers_[op.args[0]], needed);
         break;
+      case OpKind::kAdd:
       case OpKind::kReduce:
         Append(op.args.empty() ? gradient_writers_[op.bucket]
                                : writers_[op.args[0]],
@@ -58,7 +59,7 @@ class Dependencies {
 
   void Note(int id) {
     const Op& op = program_.ops[id];
-    if (op.kind == OpKind::kReduce) NoteReduce(id);
+    if (op.kind == OpKind::kAdd || op.kind == OpKind::kReduce) NoteCollect(id);
     if (op.kind == OpKind::kControl) controls_ = {id};
     if (op.kind == OpKind::kGather) writers_[op.args[0]] = {id};
     if (op.kind != OpKind::kNode) return;
@@ -86,9 +87,14 @@ class Dependencies {
     return *model_.node(op.layer, op.node).Find(op.phase);
   }
 
-  void NoteReduce(int id) {
-    reduces_ = {id};
-    for (int value : program_.ops[id].args) {
+  void NoteCollect(int id) {
+    const Op& op = program_.ops[id];
+    if (op.kind == OpKind::kAdd) {
+      gradient_writers_[op.bucket] = {id};
+    } else {
+      reduces_ = {id};
+    }
+    for (int value : op.args) {
       in_flight_.push_back({id, program_.values[value].bytes});
     }
   }
@@ -97,8 +103,8 @@ class Dependencies {
   void AdmitGradient(int64_t bytes, std::vector<int>& needed) {
     in_flight_bytes_ += bytes;
     while (in_flight_bytes_ > reduce_bytes_ && !in_flight_.empty()) {
-      const auto [reduce, freed] = in_flight_.front();
-      needed.push_back(reduce);
+      const auto [collector, freed] = in_flight_.front();
+      needed.push_back(collector);
       in_flight_bytes_ -= freed;
       in_flight_.pop_front();
     }
@@ -135,8 +141,9 @@ class Dependencies {
   std::vector<std::vector<int>> readers_;
   std::vector<std::vector<int>> gradient_writers_;
   std::vector<int> reduces_;  // the last one; one stream holds them all
-  std::deque<std::pair<int, int64_t>> in_flight_;  // (reduce, gradient bytes)
-  int64_t in_flight_bytes_ = 0;  // with gradients not yet given to a reduce
+  std::deque<std::pair<int, int64_t>>
+      in_flight_;                // (collecting op, gradient bytes)
+  int64_t in_flight_bytes_ = 0;  // with gradients that no op collects yet
   std::vector<int> controls_;
 };
 

@@ -151,6 +151,7 @@ struct Golden {
   bool delay;
   v1::ShardingStrategy strategy;
   JobSize size;
+  bool tied = false;
 };
 
 class GoldenPlanTest : public testing::TestWithParam<Golden> {};
@@ -162,6 +163,7 @@ TEST_P(GoldenPlanTest, TextIsUnchanged) {
   job.mutable_schedule()->set_order(GetParam().order);
   job.mutable_schedule()->set_delay_wgrad(GetParam().delay);
   job.mutable_fsdp()->set_strategy(GetParam().strategy);
+  job.mutable_model()->set_tie_embeddings(GetParam().tied);
   ASSERT_OK_AND_ASSIGN(Plan plan, Compile(job));
   const std::string text = ToText(plan, plan.train);
   if (const char* folder = std::getenv("WEFT_UPDATE_GOLDEN")) {
@@ -180,6 +182,12 @@ INSTANTIATE_TEST_SUITE_P(
                            false,
                            v1::SHARDING_STRATEGY_NO_SHARD,
                            {1, 1, 2, 2}},
+                    Golden{"sequential_mb2_tied_no_shard.txt",
+                           v1::SCHEDULE_ORDER_SEQUENTIAL,
+                           false,
+                           v1::SHARDING_STRATEGY_NO_SHARD,
+                           {1, 2, 1, 1},
+                           true},
                     Golden{"combined_mb2_delay_zero3.txt",
                            v1::SCHEDULE_ORDER_COMBINED_1F1B,
                            true,

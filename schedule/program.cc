@@ -28,6 +28,8 @@ const char* Name(OpKind kind) {
       return "gather";
     case OpKind::kRelease:
       return "release";
+    case OpKind::kAdd:
+      return "add";
     case OpKind::kReduce:
       return "reduce";
     case OpKind::kControl:
@@ -46,6 +48,34 @@ bool WeightsResident(fsdp::Strategy strategy, const fsdp::Bucket& bucket) {
 bool GradientsResident(fsdp::Strategy strategy) {
   return strategy == fsdp::Strategy::kNoShard ||
          strategy == fsdp::Strategy::kOptim;
+}
+
+std::vector<GradientPath> GradientPaths(const model::ModelDecl& model,
+                                        const fsdp::UnitAssignment& units,
+                                        fsdp::Strategy strategy,
+                                        int microbatches) {
+  if (!GradientsResident(strategy)) {
+    return std::vector<GradientPath>(units.buckets.size(),
+                                     GradientPath::kReducedEachMicrobatch);
+  }
+  std::vector<GradientPath> paths(units.buckets.size(),
+                                  GradientPath::kResident);
+  if (microbatches == 1) return paths;
+  std::vector<bool> written(model.params.size());
+  for (const model::LayerDecl& layer : model.layers) {
+    for (const model::NodeDecl& node : layer.nodes) {
+      for (const model::PhaseDecl& phase : node.phases) {
+        for (int param : phase.grads_written) {
+          if (written[param]) {
+            paths[units.bucket_of_param[param]] =
+                GradientPath::kAddedEachMicrobatch;
+          }
+          written[param] = true;
+        }
+      }
+    }
+  }
+  return paths;
 }
 
 uint64_t CollectiveHash(const Program& program, const model::ModelDecl& model,

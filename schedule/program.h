@@ -25,6 +25,7 @@ enum class OpKind : uint8_t {
   kHostWait,   // the launching thread waits for the op in `waits`
   kGather,     // all-gather a bucket's shards into a value
   kRelease,    // the gathered value is no longer read; its memory is free
+  kAdd,        // add a gradient value to the resident gradients
   kReduce,     // reduce a gradient value (or the resident gradients) to shards
   kControl,    // gradient norm, losses and the control word, over all ranks
   kOptimizer,  // AdamW on the shard of a bucket
@@ -57,13 +58,15 @@ struct Op {
   model::Phase phase = model::Phase::kForward;
   int microbatch = -1;
 
-  // kGather, kRelease, kReduce, kOptimizer.
+  // kGather, kRelease, kAdd, kReduce, kOptimizer.
   int bucket = -1;
-  // kReduce: add to the shard instead of overwriting it.
+  // kReduce, kAdd: add to the shard or the resident gradients instead of
+  // overwriting them.
   bool accumulate = false;
 
   // kNode: one value for every arg of the phase. kGather, kRelease: the
-  // gathered value. kReduce: the gradient value, or empty when resident.
+  // gathered value. kAdd, kReduce: the gradient value; empty for a kReduce of
+  // resident gradients.
   // kControl: the loss values of all microbatches.
   std::vector<int> args;
   std::vector<ParamUse> params;
@@ -113,6 +116,26 @@ bool WeightsResident(fsdp::Strategy strategy, const fsdp::Bucket& bucket);
 // True when gradients accumulate in a resident full-size bucket and are reduced
 // once a step.
 bool GradientsResident(fsdp::Strategy strategy);
+
+// How the gradients of a bucket come together. However nodes write them, what
+// is added up over microbatches is one sum a microbatch: the strategies then
+// agree to the bit wherever they sum over the same ranks.
+enum class GradientPath : uint8_t {
+  // Nodes write a value of the microbatch, which is reduced to the shards.
+  kReducedEachMicrobatch,
+  // Nodes write straight to the resident bucket.
+  kResident,
+  // Nodes write a value of the microbatch, which a kAdd op adds to the resident
+  // bucket: some parameter has several writers in a microbatch, and there are
+  // several microbatches.
+  kAddedEachMicrobatch,
+};
+
+// By bucket.
+std::vector<GradientPath> GradientPaths(const model::ModelDecl& model,
+                                        const fsdp::UnitAssignment& units,
+                                        fsdp::Strategy strategy,
+                                        int microbatches);
 
 // Hash of the collectives a rank issues, in launch order: stream, kind, bytes,
 // group. Ranks of a job must agree before the first step.

@@ -44,6 +44,10 @@ std::string Notes(const Op& op) {
   if (op.kind == OpKind::kRelease) {
     notes.push_back(absl::StrCat("v", op.args[0]));
   }
+  if (op.kind == OpKind::kAdd) {
+    notes.push_back(absl::StrCat(
+        "v", op.args[0], op.accumulate ? " += resident" : " -> resident"));
+  }
   if (op.kind == OpKind::kReduce && !op.args.empty()) {
     notes.push_back(absl::StrCat("v", op.args[0],
                                  op.accumulate ? " += shard" : " -> shard"));

@@ -9,7 +9,9 @@ namespace weft::schedule {
 absl::Status VerifyProgram(const Program& program,
                            const model::ModelDecl& model,
                            const fsdp::UnitAssignment& units) {
-  const Subject subject{program, model, units};
+  const Subject subject{
+      program, model, units,
+      GradientPaths(model, units, program.strategy, program.microbatches)};
   RETURN_IF_ERROR(ProveShape(subject));
   RETURN_IF_ERROR(ProveCoverage(subject));
   const HappensBefore before(program);

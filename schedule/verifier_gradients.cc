@@ -10,11 +10,12 @@ namespace {
 
 // The first write of a gradient overwrites, later ones add, one after another.
 absl::Status GradientWrites(const Subject& s, const HappensBefore& before) {
-  const bool resident = GradientsResident(s.program.strategy);
   std::map<std::pair<int, int>, int> last;  // (param, microbatch) -> op
   for (int id = 0; id < s.program.ops.size(); ++id) {
     for (const GradUse& use : s.program.ops[id].grads) {
       const std::string& name = s.model.params[use.param].name;
+      const bool resident = s.paths[s.units.bucket_of_param[use.param]] ==
+                            GradientPath::kResident;
       const std::pair<int, int> key = {
           use.param, resident ? 0 : s.program.ops[id].microbatch};
       const auto it = last.find(key);
@@ -33,54 +34,107 @@ absl::Status GradientWrites(const Subject& s, const HappensBefore& before) {
   return absl::OkStatus();
 }
 
-absl::Status Reductions(const Subject& s, const HappensBefore& before) {
-  if (s.program.kind != ProgramKind::kTrain) return absl::OkStatus();
-  const bool resident = GradientsResident(s.program.strategy);
+// Ops that collect gradients: (bucket, microbatch) -> op.
+using Collectors = std::map<std::pair<int, int>, int>;
+
+// An op that takes a value of its microbatch and adds it to a sum.
+absl::Status CollectsInOrder(const Subject& s, int id,
+                             const Collectors& collectors) {
+  const Op& op = s.program.ops[id];
+  const char* sum =
+      op.kind == OpKind::kAdd ? " the resident gradients of" : " the shard of";
+  if (s.program.values[op.args[0]].microbatch != op.microbatch) {
+    return Broken("gradients", id, Name(op.kind),
+                  " takes another microbatch's gradients");
+  }
+  if (op.accumulate != (op.microbatch > 0)) {
+    return Broken("gradients", id, op.accumulate ? "adds to" : "overwrites",
+                  sum, " bucket ", op.bucket);
+  }
+  if (op.accumulate &&
+      collectors.find({op.bucket, op.microbatch - 1}) == collectors.end()) {
+    return Broken("gradients", id, "adds microbatch ", op.microbatch, " to",
+                  sum, " bucket ", op.bucket, " before the one ahead of it");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CollectOnce(const Subject& s, int id, Collectors& collectors) {
+  const Op& op = s.program.ops[id];
+  if (!InRange(op.microbatch, s.program.microbatches) ||
+      !collectors.insert({{op.bucket, op.microbatch}, id}).second) {
+    return Broken("gradients", id, Name(op.kind), " of bucket ", op.bucket,
+                  " a second time for microbatch ", op.microbatch);
+  }
+  if (!op.args.empty()) return CollectsInOrder(s, id, collectors);
+  if (op.microbatch != s.program.microbatches - 1) {
+    return Broken("gradients", id, "reduces bucket ", op.bucket,
+                  " before the last microbatch");
+  }
+  if (op.accumulate) {
+    return Broken("gradients", id, "adds to the shard of bucket ", op.bucket);
+  }
+  return absl::OkStatus();
+}
+
+// What collects the gradients of a bucket and microbatch comes after the ops
+// that write them, and what reduces their sum after that.
+absl::Status WrittenBeforeCollected(const Subject& s,
+                                    const HappensBefore& before,
+                                    const Collectors& adds,
+                                    const Collectors& reduces) {
   const int last = s.program.microbatches - 1;
-  std::map<std::pair<int, int>, int> reduce;  // (bucket, microbatch) -> op
   for (int id = 0; id < s.program.ops.size(); ++id) {
     const Op& op = s.program.ops[id];
-    if (op.kind != OpKind::kReduce) continue;
-    if (!InRange(op.microbatch, s.program.microbatches) ||
-        !reduce.insert({{op.bucket, op.microbatch}, id}).second) {
-      return Broken("gradients", id, "reduces bucket ", op.bucket,
-                    " a second time for microbatch ", op.microbatch);
-    }
-    if (resident && op.microbatch != last) {
-      return Broken("gradients", id, "reduces bucket ", op.bucket,
-                    " before the last microbatch");
-    }
-    if (!resident && s.program.values[op.args[0]].microbatch != op.microbatch) {
-      return Broken("gradients", id, "reduces another microbatch's gradients");
-    }
-    if (op.accumulate != (!resident && op.microbatch > 0)) {
-      return Broken("gradients", id, op.accumulate ? "adds to" : "overwrites",
-                    " the shard of bucket ", op.bucket);
-    }
-    const auto earlier = reduce.find({op.bucket, op.microbatch - 1});
-    if (op.accumulate && earlier == reduce.end()) {
-      return Broken("gradients", id, "adds microbatch ", op.microbatch,
-                    " to the shard before the one ahead of it");
-    }
-  }
-  const size_t expected =
-      s.units.buckets.size() * (resident ? 1 : s.program.microbatches);
-  if (reduce.size() != expected) {
-    return Broken("gradients", s.program.ops.size(), reduce.size(),
-                  " reductions of ", expected);
-  }
-  for (int id = 0; id < s.program.ops.size(); ++id) {
-    for (const GradUse& use : s.program.ops[id].grads) {
+    for (const GradUse& use : op.grads) {
       const int bucket = s.units.bucket_of_param[use.param];
-      const int by =
-          reduce.at({bucket, resident ? last : s.program.ops[id].microbatch});
+      const GradientPath path = s.paths[bucket];
+      const int by = path == GradientPath::kAddedEachMicrobatch
+                         ? adds.at({bucket, op.microbatch})
+                     : path == GradientPath::kResident
+                         ? reduces.at({bucket, last})
+                         : reduces.at({bucket, op.microbatch});
       if (!before(id, by)) {
-        return Broken("gradients", by, "reduces bucket ", bucket, " before op ",
-                      id, " has written ", s.model.params[use.param].name);
+        return Broken("gradients", by, Name(s.program.ops[by].kind),
+                      " of bucket ", bucket, " before op ", id, " has written ",
+                      s.model.params[use.param].name);
       }
     }
   }
+  for (const auto& [key, add] : adds) {
+    const int by = reduces.at({key.first, last});
+    if (!before(add, by)) {
+      return Broken("gradients", by, "reduces bucket ", key.first,
+                    " before op ", add, " has added microbatch ", key.second);
+    }
+  }
   return absl::OkStatus();
+}
+
+absl::Status Collections(const Subject& s, const HappensBefore& before) {
+  Collectors adds;
+  Collectors reduces;
+  for (int id = 0; id < s.program.ops.size(); ++id) {
+    const OpKind kind = s.program.ops[id].kind;
+    if (kind == OpKind::kAdd) RETURN_IF_ERROR(CollectOnce(s, id, adds));
+    if (kind == OpKind::kReduce) RETURN_IF_ERROR(CollectOnce(s, id, reduces));
+  }
+  size_t expected_adds = 0;
+  size_t expected_reduces = 0;
+  for (const GradientPath path : s.paths) {
+    if (s.program.kind != ProgramKind::kTrain) break;
+    const bool each = path == GradientPath::kReducedEachMicrobatch;
+    expected_reduces += each ? s.program.microbatches : 1;
+    if (path == GradientPath::kAddedEachMicrobatch) {
+      expected_adds += s.program.microbatches;
+    }
+  }
+  if (adds.size() != expected_adds || reduces.size() != expected_reduces) {
+    return Broken("gradients", s.program.ops.size(), adds.size(), " adds and ",
+                  reduces.size(), " reductions of ", expected_adds, " and ",
+                  expected_reduces);
+  }
+  return WrittenBeforeCollected(s, before, adds, reduces);
 }
 
 // The op that optimizes each bucket, and the control op before all of them.
@@ -134,7 +188,7 @@ absl::Status Optimizer(const Subject& s, const HappensBefore& before) {
 
 absl::Status ProveGradients(const Subject& s, const HappensBefore& before) {
   RETURN_IF_ERROR(GradientWrites(s, before));
-  RETURN_IF_ERROR(Reductions(s, before));
+  RETURN_IF_ERROR(Collections(s, before));
   return Optimizer(s, before);
 }
 

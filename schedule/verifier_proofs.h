@@ -3,6 +3,7 @@
 #define WEFT_SCHEDULE_VERIFIER_PROOFS_H_
 
 #include <cstddef>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -18,6 +19,7 @@ struct Subject {
   const Program& program;
   const model::ModelDecl& model;
   const fsdp::UnitAssignment& units;
+  const std::vector<GradientPath> paths;  // by bucket
 };
 
 template <typename... Args>

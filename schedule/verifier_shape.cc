@@ -40,11 +40,12 @@ absl::Status ParamShape(const Subject& s, int id) {
   }
   for (int i = 0; i < op.grads.size(); ++i) {
     const int param = phase.grads_written[i];
-    const bool right = op.grads[i].param == param &&
-                       (GradientsResident(s.program.strategy)
-                            ? op.grads[i].value == -1
-                            : holds(op.grads[i].value, ValueKind::kGradient,
-                                    param, op.microbatch));
+    const bool right =
+        op.grads[i].param == param &&
+        (s.paths[s.units.bucket_of_param[param]] == GradientPath::kResident
+             ? op.grads[i].value == -1
+             : holds(op.grads[i].value, ValueKind::kGradient, param,
+                     op.microbatch));
     if (!right) {
       return Broken("shape", id, "does not write the gradient of ",
                     s.model.params[param].name, " to its bucket");
@@ -94,15 +95,21 @@ absl::Status BucketShape(const Subject& s, int id) {
   if (!InRange(op.bucket, s.units.buckets.size())) {
     return Broken("shape", id, "names no bucket");
   }
-  const StreamKind stream = op.kind == OpKind::kReduce ? StreamKind::kReduce
+  const bool collects = op.kind == OpKind::kReduce || op.kind == OpKind::kAdd;
+  const StreamKind stream = collects ? StreamKind::kReduce
                             : op.kind == OpKind::kOptimizer
                                 ? StreamKind::kCompute
                                 : StreamKind::kGather;
   if (op.stream != stream) {
     return Broken("shape", id, Name(op.kind), " on stream ", Name(op.stream));
   }
-  const bool resident_gradient =
-      op.kind == OpKind::kReduce && GradientsResident(s.program.strategy);
+  const GradientPath path = s.paths[op.bucket];
+  if (op.kind == OpKind::kAdd && path != GradientPath::kAddedEachMicrobatch) {
+    return Broken("shape", id, "adds up bucket ", op.bucket,
+                  ", whose gradients need no adding");
+  }
+  const bool resident_gradient = op.kind == OpKind::kReduce &&
+                                 path != GradientPath::kReducedEachMicrobatch;
   const int args = op.kind == OpKind::kOptimizer || resident_gradient ? 0 : 1;
   if (op.args.size() != args) {
     return Broken("shape", id, Name(op.kind), " has ", op.args.size(),
@@ -110,8 +117,7 @@ absl::Status BucketShape(const Subject& s, int id) {
   }
   if (args == 0) return absl::OkStatus();
   const Value& value = s.program.values[op.args[0]];
-  const ValueKind kind =
-      op.kind == OpKind::kReduce ? ValueKind::kGradient : ValueKind::kGathered;
+  const ValueKind kind = collects ? ValueKind::kGradient : ValueKind::kGathered;
   const fsdp::Bucket& bucket = s.units.buckets[op.bucket];
   if (value.kind != kind || value.bucket != op.bucket ||
       value.bytes != bucket.elements * SizeOf(bucket.dtype)) {

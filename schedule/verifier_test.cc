@@ -133,6 +133,38 @@ TEST(VerifierTest, RejectsAResidentGradientReducedEveryMicrobatch) {
   ExpectBroken(plan, "gradients", "before the last microbatch");
 }
 
+TEST(VerifierTest, RejectsATiedGradientAddedAheadOfItsLastWriter) {
+  Plan plan = CompiledPlan(v1::SHARDING_STRATEGY_NO_SHARD);
+  const int id = FindKind(plan, OpKind::kAdd);
+  plan.train.ops[id].waits.clear();
+  ExpectBroken(plan, "gradients", absl::StrCat("op ", id, ": add of bucket"));
+}
+
+TEST(VerifierTest, RejectsATiedGradientThatForgetsEarlierMicrobatches) {
+  Plan plan = CompiledPlan(v1::SHARDING_STRATEGY_NO_SHARD);
+  const int id = Find(plan, [](const Op& op) {
+    return op.kind == OpKind::kAdd && op.microbatch == 1;
+  });
+  plan.train.ops[id].accumulate = false;
+  ExpectBroken(plan, "gradients", "overwrites the resident gradients");
+}
+
+TEST(VerifierTest, RejectsATiedGradientThatIsAddedTwice) {
+  Plan plan = CompiledPlan(v1::SHARDING_STRATEGY_NO_SHARD);
+  const int id = Find(plan, [](const Op& op) {
+    return op.kind == OpKind::kAdd && op.microbatch == 1;
+  });
+  plan.train.ops[id].microbatch = 0;
+  ExpectBroken(plan, "gradients", "a second time for microbatch 0");
+}
+
+TEST(VerifierTest, RejectsAnAddOfGradientsThatNeedNone) {
+  Plan plan = CompiledPlan();
+  const int id = FindKind(plan, OpKind::kReduce);
+  plan.train.ops[id].kind = OpKind::kAdd;
+  ExpectBroken(plan, "shape", "need no adding");
+}
+
 TEST(VerifierTest, RejectsAnOptimizerAheadOfTheNorm) {
   Plan plan = CompiledPlan();
   const int id = FindKind(plan, OpKind::kOptimizer);

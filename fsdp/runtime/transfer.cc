@@ -6,13 +6,29 @@
 namespace weft::fsdp {
 namespace {
 
-void ZeroPaddingAndScale(const ReduceWork& work, device::Stream& stream) {
-  for (const Range& range : work.padding) {
+void ZeroPadding(absl::Span<const Range> padding, float* bucket,
+                 device::Stream& stream) {
+  for (const Range& range : padding) {
     ops::FillArgs zero;
     zero.count = range.elements();
-    zero.out = work.gradient + range.begin;
+    zero.out = bucket + range.begin;
     ops::Fill(zero, stream);
   }
+}
+
+// sum = sum + value.
+void Add(const float* value, int64_t elements, float* sum,
+         device::Stream& stream) {
+  ops::AddArgs add;
+  add.count = elements;
+  add.a = sum;
+  add.b = value;
+  add.out = sum;
+  ops::Add(add, stream);
+}
+
+void ZeroPaddingAndScale(const ReduceWork& work, device::Stream& stream) {
+  ZeroPadding(work.padding, work.gradient, stream);
   ops::ScaleArgs scale;
   scale.count = work.elements;
   scale.factor = work.factor;
@@ -30,19 +46,26 @@ absl::Status Gather(const GatherWork& work, device::Stream& stream) {
       work.tag);
 }
 
+void AddToSum(const AddWork& work, device::Stream& stream) {
+  ZeroPadding(work.padding, work.gradient, stream);
+  if (work.accumulate) {
+    Add(work.gradient, work.elements, work.sum, stream);
+    return;
+  }
+  ops::CopyArgs copy;
+  copy.count = work.elements;
+  copy.x = work.gradient;
+  copy.out = work.sum;
+  ops::Copy(copy, stream);
+}
+
 absl::Status ReduceToShard(const ReduceWork& work, device::Stream& stream) {
   ZeroPaddingAndScale(work, stream);
   const int64_t elements = work.elements / work.comm->size();
   float* sum = work.accumulate ? work.staging : work.shard;
   RETURN_IF_ERROR(work.comm->ReduceScatter(work.gradient, sum, elements,
                                            DType::kF32, stream, work.tag));
-  if (!work.accumulate) return absl::OkStatus();
-  ops::AddArgs add;
-  add.count = elements;
-  add.a = work.shard;
-  add.b = work.staging;
-  add.out = work.shard;
-  ops::Add(add, stream);
+  if (work.accumulate) Add(work.staging, elements, work.shard, stream);
   return absl::OkStatus();
 }
 

@@ -1,4 +1,5 @@
-// Gather and reduce: how a bucket moves between shards and full-size memory.
+// Gather, add and reduce: how a bucket moves between shards and full-size
+// memory.
 //
 // Each function is the work of one op; its struct is filled when a program is
 // lowered and must outlive the launches. Called from work on `stream`.
@@ -24,6 +25,17 @@ struct GatherWork {
   comm::CollectiveTag tag;
 };
 absl::Status Gather(const GatherWork& work, device::Stream& stream);
+
+// sum = gradient, or sum = sum + gradient, on this rank alone. Padding is
+// zeroed.
+struct AddWork {
+  float* gradient = nullptr;  // [elements], overwritten
+  float* sum = nullptr;       // [elements]
+  int64_t elements = 0;
+  absl::Span<const Range> padding;
+  bool accumulate = false;
+};
+void AddToSum(const AddWork& work, device::Stream& stream);
 
 // One full-size gradient of this rank and how it becomes the mean over ranks.
 //

@@ -154,6 +154,33 @@ TEST(TransferTest, ReduceInPlaceGivesAllRanksWhatShardsWouldHold) {
   }
 }
 
+// Adding up on each rank and reducing once gives what reducing every
+// microbatch gives; on one rank to the bit.
+TEST(TransferTest, AddedUpAndReducedInPlaceIsTheSameMean) {
+  for (int ranks : {1, 2}) {
+    OnRanks(ranks, [&](comm::Communicator& comm, device::Stream& stream) {
+      std::vector<float> sum(kElements, kNan);
+      for (int m = 0; m < 3; ++m) {
+        std::vector<float> gradient = GradientOf(comm.rank(), m);
+        AddWork add;
+        add.gradient = gradient.data();
+        add.sum = sum.data();
+        add.elements = kElements;
+        add.padding = Padding();
+        add.accumulate = m > 0;
+        AddToSum(add, stream);
+      }
+      ReduceWork reduce = WorkFor(comm, sum);
+      const absl::Status status = ReduceInPlace(reduce, stream);
+      for (int64_t i = 0; i < kElements; ++i) {
+        EXPECT_FLOAT_EQ(sum[i], Expected(i, ranks, 3))
+            << "ranks " << ranks << " element " << i;
+      }
+      return status;
+    });
+  }
+}
+
 TEST(ControlTest, AllRanksSeeTheSameTotals) {
   OnRanks(3, [](comm::Communicator& comm, device::Stream& stream) {
     const int rank = comm.rank();

@@ -110,6 +110,9 @@ absl::Status LoweredProgram::BindWork(const Program& program, int id) {
     case OpKind::kGather:
       BindGather(program, id);
       break;
+    case OpKind::kAdd:
+      BindAdd(program, id);
+      break;
     case OpKind::kReduce:
       BindReduce(program, id);
       break;
@@ -191,6 +194,21 @@ void LoweredProgram::BindGather(const Program& program, int id) {
   work.slice_elements = bucket.slice_elements();
   work.tag = TagOf(program, id);
   launches_[id].work = &RunGather;
+  launches_[id].arg = &work;
+}
+
+void LoweredProgram::BindAdd(const Program& program, int id) {
+  const Op& op = program.ops[id];
+  const fsdp::Bucket& bucket = b_.plan->units.buckets[op.bucket];
+  paddings_.push_back(fsdp::PaddingOf(bucket));
+  fsdp::AddWork& work = adds_.emplace_back();
+  work.gradient =
+      reinterpret_cast<float*>(Address(program.values[op.args.front()]));
+  work.sum = b_.buckets->gradients(op.bucket).data;
+  work.elements = bucket.elements;
+  work.padding = paddings_.back();
+  work.accumulate = op.accumulate;
+  launches_[id].work = &RunAdd;
   launches_[id].arg = &work;
 }
 
@@ -359,6 +377,11 @@ absl::Status LoweredProgram::RunNode(void* arg, device::Stream& stream) {
 
 absl::Status LoweredProgram::RunGather(void* arg, device::Stream& stream) {
   return fsdp::Gather(*static_cast<const fsdp::GatherWork*>(arg), stream);
+}
+
+absl::Status LoweredProgram::RunAdd(void* arg, device::Stream& stream) {
+  fsdp::AddToSum(*static_cast<const fsdp::AddWork*>(arg), stream);
+  return absl::OkStatus();
 }
 
 absl::Status LoweredProgram::RunReduceToShard(void* arg,

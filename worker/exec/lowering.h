@@ -94,6 +94,7 @@ class LoweredProgram {
   absl::Status BindWork(const schedule::Program& program, int id);
   absl::Status BindNode(const schedule::Program& program, int id);
   void BindGather(const schedule::Program& program, int id);
+  void BindAdd(const schedule::Program& program, int id);
   void BindReduce(const schedule::Program& program, int id);
   void BindControl(const schedule::Program& program, int id);
   void BindOptimizer(const schedule::Program& program, int id);
@@ -105,6 +106,7 @@ class LoweredProgram {
 
   static absl::Status RunNode(void* arg, device::Stream& stream);
   static absl::Status RunGather(void* arg, device::Stream& stream);
+  static absl::Status RunAdd(void* arg, device::Stream& stream);
   static absl::Status RunReduceToShard(void* arg, device::Stream& stream);
   static absl::Status RunReduceInPlace(void* arg, device::Stream& stream);
   static absl::Status RunControl(void* arg, device::Stream& stream);
@@ -133,6 +135,7 @@ class LoweredProgram {
   // Memory the launches point to; deques, because it must not move.
   std::deque<NodeWork> nodes_;
   std::deque<fsdp::GatherWork> gathers_;
+  std::deque<fsdp::AddWork> adds_;
   std::deque<fsdp::ReduceWork> reduces_;
   std::deque<fsdp::ControlWork> controls_;
   std::deque<fsdp::OptimizerWork> optimizers_;

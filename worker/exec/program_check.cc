@@ -146,7 +146,8 @@ absl::Status CheckBucketOp(const Program& program, const Plan& plan, int id) {
   }
   const bool gathers =
       op.kind == OpKind::kGather || op.kind == OpKind::kRelease;
-  if (op.args.size() > 1 || (gathers && op.args.empty())) {
+  const bool needs_value = gathers || op.kind == OpKind::kAdd;
+  if (op.args.size() > 1 || (needs_value && op.args.empty())) {
     return OpError(id, absl::StrCat(op.args.size(), " args"));
   }
   const ValueKind kind = gathers ? ValueKind::kGathered : ValueKind::kGradient;
@@ -157,9 +158,10 @@ absl::Status CheckBucketOp(const Program& program, const Plan& plan, int id) {
           id, absl::StrCat("value ", value, " is not of bucket ", op.bucket));
     }
   }
-  if (op.kind == OpKind::kReduce && op.args.empty() &&
-      !schedule::GradientsResident(program.strategy)) {
-    return OpError(id, "reduces a gradient that is not resident");
+  const bool needs_resident = op.kind == OpKind::kAdd ||
+                              (op.kind == OpKind::kReduce && op.args.empty());
+  if (needs_resident && !schedule::GradientsResident(program.strategy)) {
+    return OpError(id, "uses a gradient that is not resident");
   }
   return absl::OkStatus();
 }
