@@ -1,7 +1,9 @@
 // Verifier: proves a program before anything runs it.
 //
-// Uses only the program, the declaration and the units; shares no code with the
-// compiler, so that a fault there cannot hide here.
+// Uses only the program, the declaration and the units. What a strategy asks
+// for it reads where the runtime does (WeightsResident and GradientPaths of
+// program.h); beyond that it shares no code with the compiler, so that a fault
+// there cannot hide here.
 #ifndef WEFT_SCHEDULE_VERIFIER_H_
 #define WEFT_SCHEDULE_VERIFIER_H_
 
@@ -12,25 +14,31 @@
 
 namespace weft::schedule {
 
-// Proves, or returns INTERNAL naming the op ids of the first failed proof:
+// Proves, or returns INTERNAL naming the op or value of the first failed proof:
 //
 //   shape      every index is in range, every op carries what its declaration
-//              asks for, on the stream of its resource; waits point backwards
+//              asks for, on the stream of its resource; every value has the
+//              size and the space of what it is an instance of; waits point
+//              backwards
 //   coverage   every phase of every node runs exactly once a microbatch
 //   residency  every parameter read happens after the gather of its bucket and
 //              before the release, whatever the stream; what is gathered is
 //              released (entry state equals exit state)
 //   gradients  every gradient is written as often as declared, the first time
-//              overwriting and then adding; its bucket is reduced as often as
-//              the strategy says, after the last write and before the control
-//              op; every bucket is optimized once, after the control op
-//   values     every value is written before it is read, and its memory is
-//              taken by another only after its last use
+//              overwriting and then adding; what is written is what is reduced,
+//              as often as the strategy says, after the last write and before
+//              the control op; every bucket is optimized once, after the
+//              control op
+//   values     every value is written before it is read, it lies aligned in its
+//              arena, and its memory is taken by another only after its last
+//              use
 //   agreement  over the joint graph of all ranks, each collective one node,
-//   with
-//              streams, waits and the launching thread as edges, there is no
-//              cycle (all ranks run this one program, so their collectives have
-//              one order)
+//              with streams, waits and the launching thread as edges, there is
+//              no cycle (all ranks run this one program, so their collectives
+//              have one order)
+//
+// Any program may be given: the proofs read nothing out of range.
+// Requires: units.buckets[i].id is i, as AssignUnits makes them.
 absl::Status VerifyProgram(const Program& program,
                            const model::ModelDecl& model,
                            const fsdp::UnitAssignment& units);

@@ -94,6 +94,13 @@ absl::Status WrittenBeforeCollected(const Subject& s,
                      : path == GradientPath::kResident
                          ? reduces.at({bucket, last})
                          : reduces.at({bucket, op.microbatch});
+      if (path != GradientPath::kResident &&
+          s.program.ops[by].args[0] != use.value) {
+        return Broken("gradients", id, "writes the gradient of ",
+                      s.model.params[use.param].name, " to value ", use.value,
+                      ", but op ", by, " collects value ",
+                      s.program.ops[by].args[0]);
+      }
       if (!before(id, by)) {
         return Broken("gradients", by, Name(s.program.ops[by].kind),
                       " of bucket ", bucket, " before op ", id, " has written ",
@@ -130,9 +137,9 @@ absl::Status Collections(const Subject& s, const HappensBefore& before) {
     }
   }
   if (adds.size() != expected_adds || reduces.size() != expected_reduces) {
-    return Broken("gradients", s.program.ops.size(), adds.size(), " adds and ",
-                  reduces.size(), " reductions of ", expected_adds, " and ",
-                  expected_reduces);
+    return BrokenPlan("gradients", adds.size(), " adds and ", reduces.size(),
+                      " reductions of ", expected_adds, " and ",
+                      expected_reduces);
   }
   return WrittenBeforeCollected(s, before, adds, reduces);
 }
@@ -157,9 +164,9 @@ absl::Status Optimizer(const Subject& s, const HappensBefore& before) {
   }
   const bool train = s.program.kind == ProgramKind::kTrain;
   if (control < 0 || optimizer.size() != (train ? s.units.buckets.size() : 0)) {
-    return Broken("gradients", s.program.ops.size(), control < 0 ? 0 : 1,
-                  " control ops of 1 and ", optimizer.size(),
-                  " buckets optimized");
+    return BrokenPlan("gradients", control < 0 ? 0 : 1,
+                      " control ops of 1 and ", optimizer.size(),
+                      " buckets optimized");
   }
   for (int id = 0; id < s.program.ops.size(); ++id) {
     const Op& op = s.program.ops[id];

@@ -1,4 +1,5 @@
 // The verifier's proofs, one function each. See verifier.h for what they mean.
+// Callers use VerifyProgram(); tests also use the parts.
 #ifndef WEFT_SCHEDULE_VERIFIER_PROOFS_H_
 #define WEFT_SCHEDULE_VERIFIER_PROOFS_H_
 
@@ -22,10 +23,17 @@ struct Subject {
   const std::vector<GradientPath> paths;  // by bucket
 };
 
+// The error of a proof that fails for no single op.
+template <typename... Args>
+absl::Status BrokenPlan(const char* proof, const Args&... args) {
+  return absl::InternalError(
+      absl::StrCat("plan is broken: ", proof, ": ", args...));
+}
+
+// The error of a proof that fails at `op`.
 template <typename... Args>
 absl::Status Broken(const char* proof, int op, const Args&... args) {
-  return absl::InternalError(
-      absl::StrCat("plan is broken: ", proof, ": op ", op, ": ", args...));
+  return BrokenPlan(proof, "op ", op, ": ", args...);
 }
 
 inline bool InRange(int index, size_t size) {

@@ -7,6 +7,40 @@
 namespace weft::schedule {
 namespace {
 
+// The memory of a value is that of what it is an instance of.
+absl::Status ValueShape(const Subject& s, int id) {
+  const Value& value = s.program.values[id];
+  auto broken = [id](const auto&... args) {
+    return BrokenPlan("shape", "value ", id, ": ", args...);
+  };
+  int64_t bytes = 0;
+  model::Space space = model::Space::kDevice;
+  if (value.kind == ValueKind::kActivation) {
+    if (!InRange(value.decl, s.model.values.size())) {
+      return broken("decl ", value.decl, " names no declared value");
+    }
+    bytes = s.model.values[value.decl].max_bytes();
+    space = s.model.values[value.decl].space;
+  } else {
+    if (!InRange(value.bucket, s.units.buckets.size())) {
+      return broken("bucket ", value.bucket, " does not exist");
+    }
+    const fsdp::Bucket& bucket = s.units.buckets[value.bucket];
+    bytes = bucket.elements * SizeOf(bucket.dtype);
+  }
+  if (value.bytes != bytes) {
+    return broken("has ", value.bytes, " bytes of ", bytes);
+  }
+  if (value.space != space) return broken("lies in the wrong space");
+  return absl::OkStatus();
+}
+
+// Whether `value` is an instance of declared value `decl`.
+bool IsActivation(const Value& value, int decl, int microbatch) {
+  return value.kind == ValueKind::kActivation && value.decl == decl &&
+         value.microbatch == microbatch;
+}
+
 absl::Status ParamShape(const Subject& s, int id) {
   const Op& op = s.program.ops[id];
   const model::PhaseDecl& phase =
@@ -18,11 +52,8 @@ absl::Status ParamShape(const Subject& s, int id) {
   auto holds = [&](int value, ValueKind kind, int param, int microbatch) {
     if (!InRange(value, s.program.values.size())) return false;
     const Value& v = s.program.values[value];
-    const fsdp::Bucket& bucket =
-        s.units.buckets[s.units.bucket_of_param[param]];
-    return v.kind == kind && v.bucket == bucket.id &&
-           v.microbatch == microbatch &&
-           v.bytes == bucket.elements * SizeOf(bucket.dtype);
+    return v.kind == kind && v.bucket == s.units.bucket_of_param[param] &&
+           v.microbatch == microbatch;
   };
   for (int i = 0; i < op.params.size(); ++i) {
     const int param = phase.params_read[i];
@@ -54,13 +85,19 @@ absl::Status ParamShape(const Subject& s, int id) {
   return absl::OkStatus();
 }
 
-absl::Status NodeShape(const Subject& s, int id) {
+absl::Status NamesNode(const Subject& s, int id) {
   const Op& op = s.program.ops[id];
   if (!InRange(op.layer, s.model.layers.size()) ||
       !InRange(op.node, s.model.layers[op.layer].nodes.size()) ||
       !InRange(op.microbatch, s.program.microbatches)) {
     return Broken("shape", id, "names no node of the model");
   }
+  return absl::OkStatus();
+}
+
+absl::Status NodeShape(const Subject& s, int id) {
+  const Op& op = s.program.ops[id];
+  RETURN_IF_ERROR(NamesNode(s, id));
   const model::PhaseDecl* phase =
       s.model.node(op.layer, op.node).Find(op.phase);
   if (phase == nullptr) return Broken("shape", id, "has an undeclared phase");
@@ -76,12 +113,8 @@ absl::Status NodeShape(const Subject& s, int id) {
                   phase->args.size());
   }
   for (int i = 0; i < op.args.size(); ++i) {
-    const Value& value = s.program.values[op.args[i]];
-    if (value.kind != ValueKind::kActivation ||
-        value.decl != phase->args[i].value ||
-        value.microbatch != op.microbatch ||
-        value.bytes != s.model.values[value.decl].max_bytes() ||
-        value.space != s.model.values[value.decl].space) {
+    if (!IsActivation(s.program.values[op.args[i]], phase->args[i].value,
+                      op.microbatch)) {
       return Broken("shape", id, "arg ", i, " is not ",
                     s.model.values[phase->args[i].value].name,
                     " of microbatch ", op.microbatch);
@@ -90,11 +123,53 @@ absl::Status NodeShape(const Subject& s, int id) {
   return ParamShape(s, id);
 }
 
+// A host wait waits for the node it names, whose host value it makes readable.
+absl::Status HostWaitShape(const Subject& s, int id) {
+  const Op& op = s.program.ops[id];
+  RETURN_IF_ERROR(NamesNode(s, id));
+  if (op.waits.size() != 1 || op.args.size() != 1) {
+    return Broken("shape", id, "a host wait waits for one op");
+  }
+  const Op& awaited = s.program.ops[op.waits[0]];
+  if (awaited.kind != OpKind::kNode || awaited.layer != op.layer ||
+      awaited.node != op.node || awaited.phase != op.phase ||
+      awaited.microbatch != op.microbatch) {
+    return Broken("shape", id, "waits for op ", op.waits[0],
+                  ", which is not the node it names");
+  }
+  const auto& args = s.model.node(op.layer, op.node).Find(op.phase)->args;
+  for (int i = 0; i < args.size(); ++i) {
+    if (args[i].access == model::Access::kWrite &&
+        awaited.args[i] == op.args[0] &&
+        s.program.values[op.args[0]].space == model::Space::kHost) {
+      return absl::OkStatus();
+    }
+  }
+  return Broken("shape", id, "value ", op.args[0], " is no host value of op ",
+                op.waits[0]);
+}
+
+// The control op reads the loss of every microbatch.
+absl::Status ControlShape(const Subject& s, int id) {
+  const Op& op = s.program.ops[id];
+  if (op.stream != StreamKind::kReduce) {
+    return Broken("shape", id, "control on stream ", Name(op.stream));
+  }
+  if (op.args.size() != s.program.microbatches) {
+    return Broken("shape", id, "control reads ", op.args.size(), " losses of ",
+                  s.program.microbatches, " microbatches");
+  }
+  for (int m = 0; m < op.args.size(); ++m) {
+    if (!IsActivation(s.program.values[op.args[m]], s.model.loss_value, m)) {
+      return Broken("shape", id, "value ", op.args[m],
+                    " is not the loss of microbatch ", m);
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status BucketShape(const Subject& s, int id) {
   const Op& op = s.program.ops[id];
-  if (!InRange(op.bucket, s.units.buckets.size())) {
-    return Broken("shape", id, "names no bucket");
-  }
   const bool collects = op.kind == OpKind::kReduce || op.kind == OpKind::kAdd;
   const StreamKind stream = collects ? StreamKind::kReduce
                             : op.kind == OpKind::kOptimizer
@@ -102,6 +177,11 @@ absl::Status BucketShape(const Subject& s, int id) {
                                 : StreamKind::kGather;
   if (op.stream != stream) {
     return Broken("shape", id, Name(op.kind), " on stream ", Name(op.stream));
+  }
+  if (op.kind == OpKind::kGather &&
+      WeightsResident(s.program.strategy, s.units.buckets[op.bucket])) {
+    return Broken("shape", id, "gathers bucket ", op.bucket,
+                  ", which every rank holds");
   }
   const GradientPath path = s.paths[op.bucket];
   if (op.kind == OpKind::kAdd && path != GradientPath::kAddedEachMicrobatch) {
@@ -118,16 +198,15 @@ absl::Status BucketShape(const Subject& s, int id) {
   if (args == 0) return absl::OkStatus();
   const Value& value = s.program.values[op.args[0]];
   const ValueKind kind = collects ? ValueKind::kGradient : ValueKind::kGathered;
-  const fsdp::Bucket& bucket = s.units.buckets[op.bucket];
-  if (value.kind != kind || value.bucket != op.bucket ||
-      value.bytes != bucket.elements * SizeOf(bucket.dtype)) {
+  if (value.kind != kind || value.bucket != op.bucket) {
     return Broken("shape", id, Name(op.kind), " of bucket ", op.bucket,
                   " uses a value of something else");
   }
   return absl::OkStatus();
 }
 
-absl::Status Shape(const Subject& s, int id) {
+// What holds for ops of any kind.
+absl::Status CommonShape(const Subject& s, int id) {
   const Op& op = s.program.ops[id];
   for (int wait : op.waits) {
     if (wait < 0 || wait >= id) {
@@ -144,28 +223,49 @@ absl::Status Shape(const Subject& s, int id) {
                     ", which does not exist");
     }
   }
-  switch (op.kind) {
+  if (op.kind != OpKind::kNode && !(op.params.empty() && op.grads.empty())) {
+    return Broken("shape", id, Name(op.kind), " names parameters");
+  }
+  const bool has_bucket = op.kind != OpKind::kNode &&
+                          op.kind != OpKind::kHostWait &&
+                          op.kind != OpKind::kControl;
+  if (has_bucket != InRange(op.bucket, s.units.buckets.size()) ||
+      (!has_bucket && op.bucket != -1)) {
+    return Broken("shape", id, Name(op.kind), " names bucket ", op.bucket);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Shape(const Subject& s, int id) {
+  RETURN_IF_ERROR(CommonShape(s, id));
+  switch (s.program.ops[id].kind) {
     case OpKind::kNode:
       return NodeShape(s, id);
     case OpKind::kHostWait:
-      if (op.waits.size() != 1 || op.args.size() != 1) {
-        return Broken("shape", id, "a host wait waits for one op");
-      }
-      return absl::OkStatus();
+      return HostWaitShape(s, id);
     case OpKind::kControl:
-      if (op.args.size() != s.program.microbatches) {
-        return Broken("shape", id, "control reads ", op.args.size(),
-                      " losses of ", s.program.microbatches, " microbatches");
-      }
-      return absl::OkStatus();
-    default:
+      return ControlShape(s, id);
+    case OpKind::kGather:
+    case OpKind::kRelease:
+    case OpKind::kAdd:
+    case OpKind::kReduce:
+    case OpKind::kOptimizer:
       return BucketShape(s, id);
   }
+  return Broken("shape", id, "has no kind");
+}
+
+// Whether a program runs the phases of nodes that are `phase`.
+bool Runs(const Program& program, model::Phase phase) {
+  return program.kind == ProgramKind::kTrain || phase == model::Phase::kForward;
 }
 
 }  // namespace
 
 absl::Status ProveShape(const Subject& s) {
+  for (int id = 0; id < s.program.values.size(); ++id) {
+    RETURN_IF_ERROR(ValueShape(s, id));
+  }
   for (int id = 0; id < s.program.ops.size(); ++id) {
     RETURN_IF_ERROR(Shape(s, id));
   }
@@ -179,6 +279,10 @@ absl::Status ProveCoverage(const Subject& s) {
     const Op& op = s.program.ops[id];
     if (op.kind == OpKind::kHostWait) ++host_waits;
     if (op.kind != OpKind::kNode) continue;
+    if (!Runs(s.program, op.phase)) {
+      return Broken("coverage", id, "runs ", Name(op.phase),
+                    " in a program of forwards");
+    }
     const int phase = static_cast<int>(op.phase);
     if (!seen.insert({op.microbatch, op.layer, op.node, phase}).second) {
       return Broken("coverage", id, "runs a node phase a second time");
@@ -189,19 +293,16 @@ absl::Status ProveCoverage(const Subject& s) {
   for (const model::LayerDecl& layer : s.model.layers) {
     for (const model::NodeDecl& node : layer.nodes) {
       for (const model::PhaseDecl& phase : node.phases) {
-        const bool runs = s.program.kind == ProgramKind::kTrain ||
-                          phase.phase == model::Phase::kForward;
-        if (runs) ++expected;
+        if (Runs(s.program, phase.phase)) ++expected;
       }
       if (node.host_wait_after) ++expected_waits;
     }
   }
   if (seen.size() != expected * s.program.microbatches ||
       host_waits != expected_waits * s.program.microbatches) {
-    return Broken("coverage", s.program.ops.size(), seen.size(),
-                  " node phases and ", host_waits, " host waits of ",
-                  expected * s.program.microbatches, " and ",
-                  expected_waits * s.program.microbatches);
+    return BrokenPlan("coverage", seen.size(), " node phases and ", host_waits,
+                      " host waits of ", expected * s.program.microbatches,
+                      " and ", expected_waits * s.program.microbatches);
   }
   return absl::OkStatus();
 }

@@ -1,27 +1,35 @@
 #include "schedule/verifier.h"
 
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "schedule/plan.h"
 #include "schedule/testing/jobs.h"
+#include "schedule/verifier_proofs.h"
 
 namespace weft::schedule {
 namespace {
 
 using ::testing::HasSubstr;
 
-Plan CompiledPlan(
-    v1::ShardingStrategy strategy = v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS) {
+v1::TrainingJob TiedJob(v1::ShardingStrategy strategy) {
   v1::TrainingJob job = SmallJob({2, 3, 4, 2});
   job.mutable_schedule()->set_delay_wgrad(true);
   job.mutable_model()->set_tie_embeddings(true);
   job.mutable_fsdp()->set_strategy(strategy);
-  return *Compile(job);
+  return job;
+}
+
+Plan CompiledPlan(
+    v1::ShardingStrategy strategy = v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS) {
+  return *Compile(TiedJob(strategy));
 }
 
 // The first op that `pred` accepts.
@@ -50,6 +58,18 @@ void ExpectBroken(const Plan& plan, const std::string& proof,
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kInternal,
                                HasSubstr("plan is broken: " + proof)));
   EXPECT_THAT(std::string(status.message()), HasSubstr(detail));
+}
+
+// Takes an op out; what waited for it waits for nothing in its place.
+void Remove(Program& program, int id) {
+  program.ops.erase(program.ops.begin() + id);
+  for (Op& op : program.ops) {
+    std::vector<int> waits;
+    for (int wait : op.waits) {
+      if (wait != id) waits.push_back(wait > id ? wait - 1 : wait);
+    }
+    op.waits = waits;
+  }
 }
 
 TEST(VerifierTest, AcceptsWhatTheCompilerMakes) {
@@ -94,10 +114,69 @@ TEST(VerifierTest, RejectsABucketThatIsNeverReleased) {
   ExpectBroken(plan, "residency", "is never released");
 }
 
+TEST(VerifierTest, RejectsAnyMissingOp) {
+  for (auto strategy : {v1::SHARDING_STRATEGY_NO_SHARD,
+                        v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS}) {
+    const Plan plan = CompiledPlan(strategy);
+    for (int id = 0; id < plan.train.ops.size(); ++id) {
+      Program program = plan.train;
+      Remove(program, id);
+      EXPECT_THAT(VerifyProgram(program, plan.model, plan.units),
+                  StatusIs(absl::StatusCode::kInternal))
+          << "without op " << id;
+    }
+  }
+}
+
+// The compiler makes no wait that another implies, so without one of them some
+// order is not proved. Waits that only bound the memory of gradients in flight
+// are left out here by an endless budget.
+TEST(VerifierTest, RejectsAnyMissingWait) {
+  for (auto strategy : {v1::SHARDING_STRATEGY_NO_SHARD,
+                        v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS}) {
+    v1::TrainingJob job = TiedJob(strategy);
+    job.mutable_fsdp()->set_reduce_bytes(int64_t{1} << 40);
+    ASSERT_OK_AND_ASSIGN(const Plan plan, Compile(job));
+    for (int id = 0; id < plan.train.ops.size(); ++id) {
+      for (int i = 0; i < plan.train.ops[id].waits.size(); ++i) {
+        Program program = plan.train;
+        program.ops[id].waits.erase(program.ops[id].waits.begin() + i);
+        EXPECT_THAT(VerifyProgram(program, plan.model, plan.units),
+                    StatusIs(absl::StatusCode::kInternal))
+            << "op " << id << " without its wait for "
+            << plan.train.ops[id].waits[i];
+      }
+    }
+  }
+}
+
 TEST(VerifierTest, RejectsAMissingReduction) {
+  Plan plan = CompiledPlan();
+  Remove(plan.train, FindKind(plan, OpKind::kReduce));
+  ExpectBroken(plan, "gradients", "before the one ahead of it");
+}
+
+TEST(VerifierTest, RejectsAReductionOfAnotherBucket) {
   Plan plan = CompiledPlan();
   plan.train.ops[FindKind(plan, OpKind::kReduce)].bucket = 1;
   ExpectBroken(plan, "shape", "uses a value of something else");
+}
+
+// Two values of one bucket and microbatch: what is written to the one that is
+// not reduced would be lost.
+TEST(VerifierTest, RejectsAGradientThatNoReductionCollects) {
+  for (auto strategy : {v1::SHARDING_STRATEGY_NO_SHARD,
+                        v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS}) {
+    Plan plan = CompiledPlan(strategy);
+    const int id = FindNode(plan, model::NodeKind::kHead, model::Phase::kWgrad);
+    GradUse& use = plan.train.ops[id].grads[0];
+    Value stray = plan.train.values[use.value];
+    stray.offset = plan.train.arena_bytes;
+    plan.train.arena_bytes += stray.bytes;
+    use.value = plan.train.values.size();
+    plan.train.values.push_back(stray);
+    ExpectBroken(plan, "gradients", absl::StrCat("to value ", use.value));
+  }
 }
 
 TEST(VerifierTest, RejectsAReductionAheadOfItsLastWriter) {
@@ -193,14 +272,127 @@ TEST(VerifierTest, RejectsMemoryTakenFromALiveValue) {
 
 TEST(VerifierTest, RejectsAHostReadNobodyWaitedFor) {
   Plan plan = CompiledPlan();
-  const int id = FindKind(plan, OpKind::kHostWait);
-  const Op wait = plan.train.ops[id];
-  // Another microbatch's wait in its place: as many waits, the wrong value.
+  const Op wait = plan.train.ops[FindKind(plan, OpKind::kHostWait)];
+  // A second wait for the first value in place of another's.
   const int other = Find(plan, [&](const Op& op) {
     return op.kind == OpKind::kHostWait && op.args != wait.args;
   });
-  plan.train.ops[other].args = wait.args;
+  plan.train.ops[other] = wait;
   ExpectBroken(plan, "values", "has not waited for");
+}
+
+TEST(VerifierTest, RejectsAHostWaitForAnythingButTheNodeItNames) {
+  const Plan plan = CompiledPlan();
+  const int id = FindKind(plan, OpKind::kHostWait);
+  Plan broken = plan;
+  broken.train.ops[id].layer = 1000;
+  ExpectBroken(broken, "shape", "names no node");
+  broken = plan;
+  broken.train.ops[id].microbatch ^= 1;
+  ExpectBroken(broken, "shape", "is not the node it names");
+  broken = plan;
+  broken.train.ops[id].args[0] = broken.train.ops[0].args[0];
+  ExpectBroken(broken, "shape", "is no host value");
+}
+
+TEST(VerifierTest, RejectsAControlOpThatReadsNoLosses) {
+  const Plan plan = CompiledPlan();
+  const int id = FindKind(plan, OpKind::kControl);
+  Plan broken = plan;
+  broken.train.ops[id].args[1] = broken.train.ops[0].args[0];
+  ExpectBroken(broken, "shape", "is not the loss of microbatch 1");
+  broken = plan;
+  broken.train.ops[id].stream = StreamKind::kGather;
+  ExpectBroken(broken, "shape", "control on stream gather");
+}
+
+TEST(VerifierTest, RejectsParametersAndBucketsOnOpsThatHaveNone) {
+  const Plan plan = CompiledPlan();
+  Plan broken = plan;
+  broken.train.ops[FindKind(plan, OpKind::kGather)].params = {{1 << 30, 0}};
+  ExpectBroken(broken, "shape", "gather names parameters");
+  broken = plan;
+  broken.train.ops[FindKind(plan, OpKind::kOptimizer)].grads = {{1 << 30, -1}};
+  ExpectBroken(broken, "shape", "optimizer names parameters");
+  broken = plan;
+  broken.train.ops[FindKind(plan, OpKind::kNode)].bucket = 1 << 30;
+  ExpectBroken(broken, "shape", "node names bucket");
+  broken = plan;
+  broken.train.ops[FindKind(plan, OpKind::kReduce)].bucket = -1;
+  ExpectBroken(broken, "shape", "reduce names bucket -1");
+}
+
+TEST(VerifierTest, RejectsAGatherOfWhatEveryRankHolds) {
+  Plan plan = CompiledPlan();
+  plan.train.strategy = fsdp::Strategy::kOptimGrads;
+  ExpectBroken(plan, "shape", "which every rank holds");
+}
+
+TEST(VerifierTest, RejectsAValueThatIsNotWhatItsKindNames) {
+  const Plan plan = CompiledPlan();
+  const int gathered = plan.train.ops[FindKind(plan, OpKind::kGather)].args[0];
+  Plan broken = plan;
+  broken.train.values[gathered].space = model::Space::kHost;
+  ExpectBroken(broken, "shape", "in the wrong space");
+  broken = plan;
+  broken.train.values[gathered].bytes -= 64;
+  ExpectBroken(broken, "shape", absl::StrCat("value ", gathered, ": has "));
+  broken = plan;
+  broken.train.values[gathered].bucket = 1 << 30;
+  ExpectBroken(broken, "shape", "does not exist");
+  broken = plan;
+  Value unused;
+  unused.decl = 1 << 30;
+  broken.train.values.push_back(unused);
+  ExpectBroken(broken, "shape", "names no declared value");
+}
+
+TEST(VerifierTest, RejectsMemoryThatIsNoPlaceInTheArena) {
+  const Plan plan = CompiledPlan();
+  Plan broken = plan;
+  broken.train.values[0].offset = broken.train.arena_bytes;
+  ExpectBroken(broken, "values", "exceeds the arena");
+  broken = plan;
+  broken.train.values[0].offset += 4;
+  broken.train.arena_bytes += 4;
+  ExpectBroken(broken, "values", "no multiple of 64");
+  broken = plan;
+  broken.train.arena_bytes = std::numeric_limits<int64_t>::min();
+  ExpectBroken(broken, "values", "arenas of -");
+}
+
+// As many phases as there are forwards, one of them a wgrad.
+TEST(VerifierTest, RejectsAValidationProgramThatWritesGradients) {
+  v1::TrainingJob job = TiedJob(v1::SHARDING_STRATEGY_NO_SHARD);
+  job.mutable_eval()->set_batches(1);
+  Plan plan = *Compile(job);
+  Op wgrad = plan.train.ops[FindNode(plan, model::NodeKind::kEmbedding,
+                                     model::Phase::kWgrad)];
+  plan.train = *plan.eval;
+  const int id = FindNode(plan, model::NodeKind::kLoss, model::Phase::kForward);
+  Op& op = plan.train.ops[id];
+  op.layer = wgrad.layer;
+  op.node = wgrad.node;
+  op.phase = wgrad.phase;
+  op.args.clear();
+  for (const model::Arg& arg :
+       plan.model.node(op.layer, op.node).Find(op.phase)->args) {
+    Value value;
+    value.decl = arg.value;
+    value.microbatch = op.microbatch;
+    value.bytes = plan.model.values[arg.value].max_bytes();
+    op.args.push_back(plan.train.values.size());
+    plan.train.values.push_back(value);
+  }
+  Value gradient;
+  gradient.kind = ValueKind::kGradient;
+  gradient.bucket = plan.units.bucket_of_param[wgrad.grads[0].param];
+  gradient.microbatch = op.microbatch;
+  gradient.bytes = plan.units.buckets[gradient.bucket].elements * 4;
+  op.grads = {{wgrad.grads[0].param, static_cast<int>(plan.train.values.size()),
+               false}};
+  plan.train.values.push_back(gradient);
+  ExpectBroken(plan, "coverage", "in a program of forwards");
 }
 
 TEST(VerifierTest, RejectsAPhaseThatRunsTwiceOrOnTheWrongStream) {
@@ -219,6 +411,26 @@ TEST(VerifierTest, RejectsAWaitOnALaterOp) {
   Plan plan = CompiledPlan();
   plan.train.ops[3].waits = {7};
   ExpectBroken(plan, "shape", "waits for op 7");
+}
+
+// Of a program whose shape is sound the order of its ops is an order of the
+// joint graph; the proof itself does not lean on that.
+TEST(ProveAgreementTest, FindsACycle) {
+  Plan plan = CompiledPlan();
+  const Subject subject{
+      plan.train, plan.model, plan.units,
+      GradientPaths(plan.model, plan.units, plan.train.strategy,
+                    plan.train.microbatches)};
+  EXPECT_OK(ProveAgreement(subject));
+  // Across streams: dispatch waits for the experts, which wait for it.
+  const int dispatch =
+      FindNode(plan, model::NodeKind::kDispatch, model::Phase::kForward);
+  const int experts =
+      FindNode(plan, model::NodeKind::kExperts, model::Phase::kForward);
+  plan.train.ops[dispatch].waits.push_back(experts);
+  EXPECT_THAT(ProveAgreement(subject),
+              StatusIs(absl::StatusCode::kInternal,
+                       HasSubstr("waits, in the end, for itself")));
 }
 
 }  // namespace

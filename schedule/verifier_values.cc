@@ -140,7 +140,13 @@ class Occupancy {
   std::vector<int> evicted_;            // by value: the op that took over
 };
 
+constexpr int64_t kAlignment = 64;  // bytes
+
 absl::Status InsideArena(const Subject& s) {
+  if (s.program.arena_bytes < 0 || s.program.host_arena_bytes < 0) {
+    return BrokenPlan("values", "arenas of ", s.program.arena_bytes, " and ",
+                      s.program.host_arena_bytes, " bytes");
+  }
   for (int v = 0; v < s.program.values.size(); ++v) {
     const Value& value = s.program.values[v];
     const int64_t arena = value.space == model::Space::kHost
@@ -148,9 +154,13 @@ absl::Status InsideArena(const Subject& s) {
                               : s.program.arena_bytes;
     if (value.offset < 0 || value.bytes < 0 ||
         value.bytes > arena - value.offset) {
-      return absl::InternalError(absl::StrCat(
-          "plan is broken: values: value ", v, " of ", value.bytes,
-          " bytes at ", value.offset, " exceeds the arena of ", arena));
+      return BrokenPlan("values", "value ", v, " of ", value.bytes,
+                        " bytes at ", value.offset, " exceeds the arena of ",
+                        arena);
+    }
+    if (value.offset % kAlignment != 0) {
+      return BrokenPlan("values", "value ", v, " at ", value.offset,
+                        ", which is no multiple of ", kAlignment);
     }
   }
   return absl::OkStatus();
