@@ -93,7 +93,10 @@ status_internal::IsOkAndHoldsMatcher<std::decay_t<Inner>> IsOkAndHolds(
       std::forward<Inner>(inner));
 }
 
-MATCHER_P2(StatusIsImpl, code, message, "") {
+MATCHER_P2(StatusIsImpl, code, message,
+           std::string(negation ? "does not have" : "has") + " code " +
+               absl::StatusCodeToString(code) + " and a message that " +
+               ::testing::DescribeMatcher<std::string>(message)) {
   const absl::Status& status = ::weft::status_internal::StatusOf(arg);
   *result_listener << "which is " << status;
   if (status.code() != code) return false;

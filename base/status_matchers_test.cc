@@ -45,6 +45,13 @@ TEST(StatusIsTest, MatchesCodeAndMessage) {
               StatusIs(absl::StatusCode::kNotFound, "no such job"));
 }
 
+TEST(StatusIsTest, SaysWhatItWants) {
+  const ::testing::Matcher<const absl::Status&> matcher =
+      StatusIs(absl::StatusCode::kNotFound, HasSubstr("job"));
+  EXPECT_EQ(::testing::DescribeMatcher<const absl::Status&>(matcher),
+            "has code NOT_FOUND and a message that has substring \"job\"");
+}
+
 TEST(AssertOkAndAssignTest, AssignsMoreThanOnce) {
   ASSERT_OK_AND_ASSIGN(int a, absl::StatusOr<int>(3));
   ASSERT_OK_AND_ASSIGN(const int b, absl::StatusOr<int>(4));
