@@ -81,6 +81,12 @@ absl::Status CancelledError(absl::string_view group, const CollectiveId& id,
                                            ")", MissingText(missing_ranks)));
 }
 
+absl::Status CheckBytes(int64_t bytes) {
+  if (bytes >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(bytes, " bytes were asked for; at least 0 can be moved"));
+}
+
 absl::Status CheckSummable(DType dtype, int64_t elements) {
   if (dtype != DType::kF32 && dtype != DType::kF64) {
     return absl::InvalidArgumentError(
@@ -92,6 +98,19 @@ absl::Status CheckSummable(DType dtype, int64_t elements) {
         absl::StrCat("a sum of ", elements, " elements was asked for"));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckDivisible(DType dtype, int64_t elements, int size) {
+  absl::Status summable = CheckSummable(dtype, elements);
+  if (!summable.ok() || elements % size == 0) return summable;
+  return absl::InvalidArgumentError(absl::StrCat(
+      elements, " elements are not divisible by ", size, " ranks"));
+}
+
+absl::Status CheckBroadcast(int64_t bytes, int root, int size) {
+  if (root >= 0 && root < size) return CheckBytes(bytes);
+  return absl::InvalidArgumentError(
+      absl::StrCat("root ", root, " is not in a group of ", size, " ranks"));
 }
 
 absl::Status CheckGroup(absl::string_view group, absl::Span<const int> ranks,

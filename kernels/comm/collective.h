@@ -49,9 +49,15 @@ absl::Status CancelledError(absl::string_view group, const CollectiveId& id,
                             int rank, const absl::Status& reason,
                             absl::Span<const int> missing_ranks);
 
-// INVALID_ARGUMENT unless sums of `dtype` are supported and `elements` is not
-// negative.
+// What the arguments of a collective must be; INVALID_ARGUMENT naming the value
+// and what is allowed. The slice of an AllGather or the data of a Broadcast:
+absl::Status CheckBytes(int64_t bytes);
+// The slice of a ReduceScatter: a dtype that is summed, no negative size.
 absl::Status CheckSummable(DType dtype, int64_t elements);
+// The data of an AllReduce among `size` ranks: likewise, in equal slices.
+absl::Status CheckDivisible(DType dtype, int64_t elements, int size);
+// A Broadcast of `bytes` among `size` ranks.
+absl::Status CheckBroadcast(int64_t bytes, int root, int size);
 
 // INVALID_ARGUMENT unless every rank of `ranks` is at least 0, they ascend
 // strictly, and `rank` is one of them. Sets `*place` to its place.

@@ -21,11 +21,11 @@ struct CollectiveTag {
 };
 
 // A run of bytes exchanged with one peer. The k-th segment a rank sends to a
-// peer lands in the k-th segment the peer receives from it; both must have the
-// same size. Offsets are relative to the send or receive buffer.
+// peer lands in the k-th segment the peer receives from it, where empty ones do
+// not count; both must have the same size.
 struct Segment {
-  int32_t peer = 0;  // rank inside the group; the own rank is a local copy
-  int64_t offset = 0;
+  int32_t peer = 0;    // rank inside the group; the own rank is a local copy
+  int64_t offset = 0;  // bytes from the begin of the send or receive buffer
   int64_t bytes = 0;
 };
 
@@ -40,7 +40,9 @@ struct Segment {
 // Errors: DEADLINE_EXCEEDED when a peer does not answer within the group's
 // deadline, CANCELLED when the group's cancellation fired, UNAVAILABLE when the
 // transport lost a peer. Each names group, op, layer, microbatch and the peers
-// not heard from. After an error the communicator is unusable.
+// not heard from. INVALID_ARGUMENT, naming the value and what is allowed, for
+// arguments that make no sense and for sizes that differ from a peer's. After
+// an error the communicator is unusable.
 //
 // Not thread-safe: one stream owns a communicator.
 class Communicator {
@@ -74,22 +76,24 @@ class Communicator {
                                  device::Stream& stream,
                                  const CollectiveTag& tag) = 0;
 
-  // Moves the listed segments; empty ones are skipped. Bytes are counted in
-  // wire_bytes() except those to the own rank.
+  // Moves the listed segments. What is sent and what is received must not
+  // overlap.
   virtual absl::Status AllToAllV(const void* send,
                                  absl::Span<const Segment> sends, void* recv,
                                  absl::Span<const Segment> recvs,
                                  device::Stream& stream,
                                  const CollectiveTag& tag) = 0;
 
+  // data = that of rank `root` of the group.
   virtual absl::Status Broadcast(void* data, int64_t bytes, int root,
                                  device::Stream& stream,
                                  const CollectiveTag& tag) = 0;
 
+  // Returns when every rank has called it.
   virtual absl::Status Barrier(device::Stream& stream,
                                const CollectiveTag& tag) = 0;
 
-  // Payload bytes this rank has sent to other ranks so far.
+  // Payload bytes this rank has sent to other ranks so far. Any thread.
   virtual int64_t wire_bytes() const = 0;
 };
 

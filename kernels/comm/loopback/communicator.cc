@@ -1,25 +1,15 @@
 #include "kernels/comm/loopback/communicator.h"
 
-#include <cstddef>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "kernels/comm/bytes.h"
+#include "kernels/comm/segments.h"
 
 namespace weft::comm::loopback {
 namespace {
-
-const std::byte* At(const void* base, int64_t offset) {
-  return static_cast<const std::byte*>(base) + offset;
-}
-std::byte* At(void* base, int64_t offset) {
-  return static_cast<std::byte*>(base) + offset;
-}
-
-void CopyBytes(void* to, const void* from, int64_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
-}
 
 int64_t BytesToOthers(absl::Span<const Segment> sends, int self) {
   int64_t bytes = 0;
@@ -27,28 +17,6 @@ int64_t BytesToOthers(absl::Span<const Segment> sends, int self) {
     if (segment.peer != self) bytes += segment.bytes;
   }
   return bytes;
-}
-
-// The next segment of `segments` from `*at` on that names `peer`; null when
-// there is none. Moves `*at` past it.
-const Segment* NextOf(absl::Span<const Segment> segments, int peer,
-                      size_t* at) {
-  while (*at < segments.size()) {
-    const Segment& segment = segments[(*at)++];
-    if (segment.peer == peer) return &segment;
-  }
-  return nullptr;
-}
-
-absl::Status CheckSegments(absl::Span<const Segment> segments, int size) {
-  for (const Segment& segment : segments) {
-    if (segment.peer < 0 || segment.peer >= size || segment.bytes < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a segment of ", segment.bytes, " bytes names peer ",
-                       segment.peer, " of a group of ", size, " ranks"));
-    }
-  }
-  return absl::OkStatus();
 }
 
 bool Matches(const Call& a, const Call& b) {
@@ -103,21 +71,20 @@ Call LoopbackCommunicator::MakeCall(CollectiveKind kind,
   return call;
 }
 
-absl::Status LoopbackCommunicator::Refuse(const absl::Status& error) {
+absl::Status LoopbackCommunicator::Refuse(const CollectiveId& id,
+                                          const absl::Status& error) {
   const absl::Status named =
-      Annotate(error, absl::StrCat("group ", group_->name()));
+      Annotate(error, Describe(name(), id, group_->ranks()[options_.member]));
   group_->Break(options_.member, named);
   return named;
 }
 
 absl::Status LoopbackCommunicator::Exchange(const Call& call, Copy copy,
                                             int64_t wire_bytes) {
-  const int rank = group_->ranks()[options_.member];
   if (options_.interceptor) {
-    absl::Status held = options_.interceptor(name(), call.id.tag, rank);
-    if (!held.ok()) {
-      return Refuse(Annotate(held, Describe(name(), call.id, rank)));
-    }
+    const absl::Status held = options_.interceptor(
+        name(), call.id.tag, group_->ranks()[options_.member]);
+    if (!held.ok()) return Refuse(call.id, held);
   }
   RETURN_IF_ERROR(group_->Arrive(options_.member, call, options_.deadline,
                                  options_.cancellation));
@@ -148,6 +115,8 @@ absl::Status LoopbackCommunicator::AllGather(const void* send, void* recv,
                                              int64_t bytes, device::Stream&,
                                              const CollectiveTag& tag) {
   Call call = MakeCall(CollectiveKind::kAllGather, tag);
+  const absl::Status valid = CheckBytes(bytes);
+  if (!valid.ok()) return Refuse(call.id, valid);
   call.send = send;
   call.recv = recv;
   call.count = bytes;
@@ -166,9 +135,9 @@ absl::Status LoopbackCommunicator::ReduceScatter(const void* send, void* recv,
                                                  int64_t elements, DType dtype,
                                                  device::Stream&,
                                                  const CollectiveTag& tag) {
-  const absl::Status valid = CheckSummable(dtype, elements);
-  if (!valid.ok()) return Refuse(valid);
   Call call = MakeCall(CollectiveKind::kReduceScatter, tag);
+  const absl::Status valid = CheckSummable(dtype, elements);
+  if (!valid.ok()) return Refuse(call.id, valid);
   call.send = send;
   call.recv = recv;
   call.count = elements;
@@ -196,14 +165,9 @@ absl::Status LoopbackCommunicator::CopyReduceScatter(const Call& call) {
 absl::Status LoopbackCommunicator::AllReduce(void* data, int64_t elements,
                                              DType dtype, device::Stream&,
                                              const CollectiveTag& tag) {
-  absl::Status valid = CheckSummable(dtype, elements);
-  if (valid.ok() && elements % size() != 0) {
-    valid = absl::InvalidArgumentError(
-        absl::StrCat("all_reduce of ", elements,
-                     " elements is not divisible by ", size(), " ranks"));
-  }
-  if (!valid.ok()) return Refuse(valid);
   Call call = MakeCall(CollectiveKind::kAllReduce, tag);
+  const absl::Status valid = CheckDivisible(dtype, elements, size());
+  if (!valid.ok()) return Refuse(call.id, valid);
   call.send = data;
   call.recv = data;
   call.count = elements;
@@ -230,10 +194,10 @@ absl::Status LoopbackCommunicator::AllToAllV(const void* send,
                                              absl::Span<const Segment> recvs,
                                              device::Stream&,
                                              const CollectiveTag& tag) {
+  Call call = MakeCall(CollectiveKind::kAllToAllV, tag);
   absl::Status valid = CheckSegments(sends, size());
   if (valid.ok()) valid = CheckSegments(recvs, size());
-  if (!valid.ok()) return Refuse(valid);
-  Call call = MakeCall(CollectiveKind::kAllToAllV, tag);
+  if (!valid.ok()) return Refuse(call.id, valid);
   call.send = send;
   call.recv = recv;
   call.sends = sends;
@@ -244,41 +208,25 @@ absl::Status LoopbackCommunicator::AllToAllV(const void* send,
 
 absl::Status LoopbackCommunicator::CopyAllToAllV(const Call& call) {
   for (int peer = 0; peer < size(); ++peer) {
-    RETURN_IF_ERROR(CopyFromPeer(call, peer));
+    const Call& theirs = group_->call(peer);
+    const absl::Status copied =
+        CopySegments({theirs.send, theirs.sends, options_.member},
+                     {call.recv, call.recvs, peer});
+    if (copied.ok()) continue;
+    return Annotate(
+        copied, absl::StrCat(
+                    Describe(name(), call.id, group_->ranks()[options_.member]),
+                    ": from rank ", group_->ranks()[peer]));
   }
   return absl::OkStatus();
-}
-
-absl::Status LoopbackCommunicator::CopyFromPeer(const Call& call, int peer) {
-  const Call& theirs = group_->call(peer);
-  size_t sent_at = 0;
-  size_t wanted_at = 0;
-  for (int k = 0;; ++k) {
-    const Segment* sent = NextOf(theirs.sends, options_.member, &sent_at);
-    const Segment* wanted = NextOf(call.recvs, peer, &wanted_at);
-    if (sent == nullptr && wanted == nullptr) return absl::OkStatus();
-    const int64_t sent_bytes = sent == nullptr ? 0 : sent->bytes;
-    const int64_t wanted_bytes = wanted == nullptr ? 0 : wanted->bytes;
-    if (sent_bytes != wanted_bytes) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          Describe(name(), call.id, group_->ranks()[options_.member]),
-          ": segment ", k, " from rank ", group_->ranks()[peer], " has ",
-          sent_bytes, " bytes, but ", wanted_bytes, " are expected"));
-    }
-    if (sent_bytes == 0) continue;
-    CopyBytes(At(call.recv, wanted->offset), At(theirs.send, sent->offset),
-              sent_bytes);
-  }
 }
 
 absl::Status LoopbackCommunicator::Broadcast(void* data, int64_t bytes,
                                              int root, device::Stream&,
                                              const CollectiveTag& tag) {
-  if (root < 0 || root >= size()) {
-    return Refuse(absl::InvalidArgumentError(absl::StrCat(
-        "broadcast from root ", root, " of a group of ", size(), " ranks")));
-  }
   Call call = MakeCall(CollectiveKind::kBroadcast, tag);
+  const absl::Status valid = CheckBroadcast(bytes, root, size());
+  if (!valid.ok()) return Refuse(call.id, valid);
   call.send = data;
   call.recv = data;
   call.count = bytes;

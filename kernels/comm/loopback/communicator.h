@@ -66,7 +66,7 @@ class LoopbackCommunicator : public Communicator, public CancellationListener {
 
   Call MakeCall(CollectiveKind kind, const CollectiveTag& tag) const;
   // Refuses a call before anybody waits for it.
-  absl::Status Refuse(const absl::Status& error);
+  absl::Status Refuse(const CollectiveId& id, const absl::Status& error);
   // Meets the others, runs `copy` when all calls match, and meets them again.
   absl::Status Exchange(const Call& call, Copy copy, int64_t wire_bytes);
   absl::Status CheckSameCall(const Call& call) const;
@@ -75,11 +75,10 @@ class LoopbackCommunicator : public Communicator, public CancellationListener {
   absl::Status CopyReduceScatter(const Call& call);
   absl::Status CopyAllReduce(const Call& call);
   absl::Status CopyAllToAllV(const Call& call);
-  absl::Status CopyFromPeer(const Call& call, int peer);
   absl::Status CopyBroadcast(const Call& call);
   absl::Status CopyNothing(const Call& call);
 
-  // Sums slice `slice_` of all members' `send` into `out`.
+  // Sums the own slice of all members' `send` into `out`.
   void SumOwnSlice(const Call& call, void* out);
 
   const std::shared_ptr<Group> group_;

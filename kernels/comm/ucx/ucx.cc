@@ -111,10 +111,15 @@ absl::StatusOr<std::unique_ptr<Communicator>> UcxTransport::CreateCommunicator(
         absl::StrCat("group ", name, " names rank ", ranks.back(),
                      " of a world of ", options_.world));
   }
-  if (id < 0 || id >= kMaxCommunicators || used_ids_[id]) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "group ", name, ": id ", id, " of transport ", options_.name,
-        " is used already or not below ", kMaxCommunicators));
+  if (id < 0 || id >= kMaxCommunicators) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("group ", name, ": id ", id, " of transport ",
+                     options_.name, " is not in [0, ", kMaxCommunicators, ")"));
+  }
+  if (used_ids_[id]) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("group ", name, ": id ", id, " of transport ",
+                     options_.name, " is used already; an id is used once"));
   }
   used_ids_[id] = true;
   group.name = std::string(name);

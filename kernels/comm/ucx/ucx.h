@@ -95,7 +95,8 @@ class UcxTransport {
   absl::StatusOr<std::unique_ptr<Communicator>> CreateCommunicator(
       absl::string_view name, int id, absl::Span<const int> ranks);
 
-  // The first error of any communicator, or OK.
+  // The first error of any communicator, or OK. Called while no collective
+  // runs.
   absl::Status status() const;
 
  private:

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
+#include "kernels/comm/bytes.h"
+#include "kernels/comm/segments.h"
 
 namespace weft::comm::ucx {
 namespace {
@@ -17,17 +18,6 @@ constexpr int kSenderBits = 12;
 constexpr int kExchangeBits = 20;
 constexpr int kKindBits = 3;
 constexpr int64_t kMaxMessages = int64_t{1} << kMessageBits;
-
-const std::byte* At(const void* base, int64_t offset) {
-  return static_cast<const std::byte*>(base) + offset;
-}
-std::byte* At(void* base, int64_t offset) {
-  return static_cast<std::byte*>(base) + offset;
-}
-
-void CopyBytes(void* to, const void* from, int64_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
-}
 
 }  // namespace
 
@@ -40,6 +30,8 @@ UcxCommunicator::UcxCommunicator(std::shared_ptr<UcxLink> link,
       sources_(options_.ranks.size()) {}
 
 absl::Status UcxCommunicator::Reserve(int64_t bytes) {
+  RETURN_IF_ERROR(link_->status());
+  RETURN_IF_ERROR(CheckBytes(bytes));
   if (size() == 1) return absl::OkStatus();
   return link_->Staging(bytes).status();
 }
@@ -100,6 +92,9 @@ absl::Status UcxCommunicator::AllGather(const void* send, void* recv,
                                         const CollectiveTag& tag) {
   Running running;
   RETURN_IF_ERROR(Start(CollectiveKind::kAllGather, tag, &running));
+  absl::Status valid = CheckBytes(bytes);
+  if (valid.ok()) valid = CheckMessages(link_->CountMessages(bytes));
+  if (!valid.ok()) return Refuse(running, valid);
   return GatherSlices(running, send, recv, bytes);
 }
 
@@ -124,7 +119,8 @@ absl::Status UcxCommunicator::ReduceScatter(const void* send, void* recv,
                                             const CollectiveTag& tag) {
   Running running;
   RETURN_IF_ERROR(Start(CollectiveKind::kReduceScatter, tag, &running));
-  const absl::Status valid = CheckSummable(dtype, elements);
+  absl::Status valid = CheckSummable(dtype, elements);
+  if (valid.ok()) valid = CheckSliceMessages(elements, dtype);
   if (!valid.ok()) return Refuse(running, valid);
   return ReduceSlices(running, send, recv, elements, dtype);
 }
@@ -162,11 +158,8 @@ absl::Status UcxCommunicator::AllReduce(void* data, int64_t elements,
                                         const CollectiveTag& tag) {
   Running running;
   RETURN_IF_ERROR(Start(CollectiveKind::kAllReduce, tag, &running));
-  absl::Status valid = CheckSummable(dtype, elements);
-  if (valid.ok() && elements % size() != 0) {
-    valid = absl::InvalidArgumentError(absl::StrCat(
-        elements, " elements are not divisible by ", size(), " ranks"));
-  }
+  absl::Status valid = CheckDivisible(dtype, elements, size());
+  if (valid.ok()) valid = CheckSliceMessages(elements / size(), dtype);
   if (!valid.ok()) return Refuse(running, valid);
   const int64_t slice = elements / size();
   void* const own = At(data, rank() * slice * SizeOf(dtype));
@@ -174,25 +167,26 @@ absl::Status UcxCommunicator::AllReduce(void* data, int64_t elements,
   return GatherSlices(running, own, data, slice * SizeOf(dtype));
 }
 
-absl::Status UcxCommunicator::CheckSegments(absl::Span<const Segment> sends,
-                                            absl::Span<const Segment> recvs) {
-  for (absl::Span<const Segment> segments : {sends, recvs}) {
-    int64_t messages = 0;
-    for (const Segment& segment : segments) {
-      if (segment.peer < 0 || segment.peer >= size() || segment.bytes < 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("a segment of ", segment.bytes, " bytes names peer ",
-                         segment.peer, " of a group of ", size(), " ranks"));
-      }
-      messages += link_->CountMessages(segment.bytes);
-    }
-    if (messages > kMaxMessages) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("segments take ", messages, " messages; at most ",
-                       kMaxMessages, " can be told apart"));
-    }
+absl::Status UcxCommunicator::CheckMessages(int64_t messages) {
+  if (messages <= kMaxMessages) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(messages, " messages from one rank to another, of at most ",
+                   link_->options().max_message_bytes, " bytes; at most ",
+                   kMaxMessages, " can be told apart"));
+}
+
+absl::Status UcxCommunicator::CheckSliceMessages(int64_t elements,
+                                                 DType dtype) {
+  return CheckMessages(link_->CountMessages(elements * SizeOf(dtype)));
+}
+
+int64_t UcxCommunicator::CountMessages(
+    absl::Span<const Segment> segments) const {
+  int64_t messages = 0;
+  for (const Segment& segment : segments) {
+    messages += link_->CountMessages(segment.bytes);
   }
-  return absl::OkStatus();
+  return messages;
 }
 
 absl::Status UcxCommunicator::AllToAllV(const void* send,
@@ -203,14 +197,18 @@ absl::Status UcxCommunicator::AllToAllV(const void* send,
                                         const CollectiveTag& tag) {
   Running running;
   RETURN_IF_ERROR(Start(CollectiveKind::kAllToAllV, tag, &running));
-  absl::Status valid = CheckSegments(sends, recvs);
-  if (valid.ok()) valid = CopyOwnSegments(send, sends, recv, recvs);
+  absl::Status valid = CheckSegments(sends, size());
+  if (valid.ok()) valid = CheckSegments(recvs, size());
+  if (!valid.ok()) return Refuse(running, valid);
+  const int64_t sent_messages = CountMessages(sends);
+  const int64_t received_messages = CountMessages(recvs);
+  valid = CheckMessages(std::max(sent_messages, received_messages));
+  if (valid.ok()) {
+    valid = CopySegments({send, sends, rank()}, {recv, recvs, rank()});
+  }
   if (!valid.ok()) return Refuse(running, valid);
 
-  int64_t messages = 0;
-  for (const Segment& s : sends) messages += link_->CountMessages(s.bytes);
-  for (const Segment& s : recvs) messages += link_->CountMessages(s.bytes);
-  BeginExchange(running, messages);
+  BeginExchange(running, sent_messages + received_messages);
   for (const Segment& s : recvs) {
     if (s.peer != rank() && s.bytes > 0) {
       Recv(s.peer, At(recv, s.offset), s.bytes);
@@ -224,44 +222,14 @@ absl::Status UcxCommunicator::AllToAllV(const void* send,
   return FinishExchange(running);
 }
 
-// The k-th segment to the own rank lands in the k-th from it.
-absl::Status UcxCommunicator::CopyOwnSegments(
-    const void* send, absl::Span<const Segment> sends, void* recv,
-    absl::Span<const Segment> recvs) const {
-  const auto next_own = [this](absl::Span<const Segment> segments, size_t* at) {
-    while (*at < segments.size()) {
-      const Segment& segment = segments[(*at)++];
-      if (segment.peer == rank() && segment.bytes > 0) return &segment;
-    }
-    return static_cast<const Segment*>(nullptr);
-  };
-  size_t sent_at = 0;
-  size_t wanted_at = 0;
-  while (true) {
-    const Segment* const sent = next_own(sends, &sent_at);
-    const Segment* const wanted = next_own(recvs, &wanted_at);
-    if (sent == nullptr && wanted == nullptr) return absl::OkStatus();
-    const int64_t sent_bytes = sent == nullptr ? 0 : sent->bytes;
-    const int64_t wanted_bytes = wanted == nullptr ? 0 : wanted->bytes;
-    if (sent_bytes != wanted_bytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a segment of ", sent_bytes,
-                       " bytes to the own rank meets one of ", wanted_bytes));
-    }
-    CopyBytes(At(recv, wanted->offset), At(send, sent->offset), sent_bytes);
-  }
-}
-
 absl::Status UcxCommunicator::Broadcast(void* data, int64_t bytes, int root,
                                         device::Stream&,
                                         const CollectiveTag& tag) {
   Running running;
   RETURN_IF_ERROR(Start(CollectiveKind::kBroadcast, tag, &running));
-  if (root < 0 || root >= size()) {
-    return Refuse(running,
-                  absl::InvalidArgumentError(absl::StrCat(
-                      "root ", root, " of a group of ", size(), " ranks")));
-  }
+  absl::Status valid = CheckBroadcast(bytes, root, size());
+  if (valid.ok()) valid = CheckMessages(link_->CountMessages(bytes));
+  if (!valid.ok()) return Refuse(running, valid);
   if (size() == 1 || bytes == 0) return absl::OkStatus();
   BeginExchange(running, (size() - 1) * link_->CountMessages(bytes));
   if (rank() != root) {

@@ -87,11 +87,10 @@ class UcxCommunicator : public Communicator {
                             void* recv, int64_t bytes);
   absl::Status ReduceSlices(const Running& running, const void* send,
                             void* recv, int64_t elements, DType dtype);
-  absl::Status CheckSegments(absl::Span<const Segment> sends,
-                             absl::Span<const Segment> recvs);
-  absl::Status CopyOwnSegments(const void* send,
-                               absl::Span<const Segment> sends, void* recv,
-                               absl::Span<const Segment> recvs) const;
+  // INVALID_ARGUMENT when a tag has no room to number so many messages.
+  absl::Status CheckMessages(int64_t messages);
+  absl::Status CheckSliceMessages(int64_t elements, DType dtype);
+  int64_t CountMessages(absl::Span<const Segment> segments) const;
 
   const std::shared_ptr<UcxLink> link_;
   const GroupOptions options_;

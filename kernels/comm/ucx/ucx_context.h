@@ -12,21 +12,17 @@ namespace weft::comm::ucx {
 
 // Owns a ucp_context_h of tag matching and wake-up.
 //
-// A setting is made unless the environment variable beside it is set, which
-// then wins:
-//
-// | UCX_TLS=posix,self,tcp   | shared memory on one host, TCP between hosts. |
-// |                          | Not cma: with it UCX 1.13 reads the memory of |
-// |                          | peers, and aborts this process when a peer dies
-// | |                          | or frees what is being read. | |
-// UCX_TCP_PUT_ENABLE=n     | else long messages between processes of one host |
-// |                          | take TCP rather than shared memory, eight times
-// | |                          | slower. | | UCX_POSIX_FIFO_SIZE=256  | room
-// for 2 MiB of packets to a worker, so that a | |                          |
-// sender need not wait for the receiver's thread   | | | to run; 64 makes it
-// wait in every message.       | | UCX_LOG_LEVEL=error      | UCX warns about
-// each request that an aborted     | |                          | collective
-// leaves behind.                        |
+// Settings, each made unless its environment variable is set:
+// - UCX_TLS=posix,self,tcp: shared memory on one host, TCP between hosts. Not
+//   cma: with it UCX 1.13 reads the memory of peers, and aborts this process
+//   when a peer dies or frees what is being read.
+// - UCX_TCP_PUT_ENABLE=n: else long messages between processes of one host take
+//   TCP rather than shared memory, eight times slower.
+// - UCX_POSIX_FIFO_SIZE=256: room for 2 MiB of packets to a worker, so that a
+//   sender need not wait for the receiver's thread to run; 64 makes it wait in
+//   every message.
+// - UCX_LOG_LEVEL=error: UCX warns about each request that an aborted
+//   collective leaves behind.
 //
 // With these, data moves only when its owner calls ucp_worker_progress(): no
 // peer and no other thread touches a buffer. The rest of this folder relies on

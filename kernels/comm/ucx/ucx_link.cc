@@ -33,8 +33,7 @@ absl::Status UcxLink::CheckUsable(absl::string_view group,
 }
 
 int64_t UcxLink::CountMessages(int64_t bytes) const {
-  const int64_t most = options_.max_message_bytes;
-  return std::max<int64_t>((bytes + most - 1) / most, 1);
+  return bytes == 0 ? 1 : (bytes - 1) / options_.max_message_bytes + 1;
 }
 
 int64_t UcxLink::PostRecv(int peer, void* data, int64_t bytes, uint64_t tag) {

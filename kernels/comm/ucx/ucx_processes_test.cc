@@ -4,7 +4,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -17,8 +16,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "base/status_macros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -45,6 +44,8 @@ struct Lane {
 // The part of a rank in one job: three streams, as a worker has.
 class Job {
  public:
+  static constexpr int kLanes = 3;
+
   // `rank` among `world` ranks; `places` are their places in the mailbox.
   static absl::StatusOr<std::unique_ptr<Job>> Create(
       int rank, const std::vector<int>& places, absl::Duration deadline,
@@ -92,8 +93,6 @@ class Job {
     }
     return status;
   }
-
-  Lane& lane(int i) { return lanes_[i]; }
 
  private:
   std::unique_ptr<device::Device> device_;
@@ -181,15 +180,18 @@ TEST_P(UcxProcessesTest, ThreeStreamsOfFourRanksExchangeAtTheSameTime) {
   }
 }
 
-// Exchanges without end; fails when a peer is lost.
-absl::Status ExchangeForever(Lane& lane, int64_t bytes) {
+// Exchanges without end, and tells when it is under way; fails when a peer is
+// lost.
+absl::Status ExchangeForever(Lane& lane, int64_t bytes,
+                             BlockingCounter* lanes_under_way) {
   Communicator& comm = *lane.comm;
   std::vector<char> sent(bytes * comm.size()), received(bytes * comm.size());
   std::vector<Segment> segments;
   for (int r = 0; r < comm.size(); ++r) {
     segments.push_back({r, r * bytes, bytes});
   }
-  while (true) {
+  for (int64_t turn = 0;; ++turn) {
+    if (turn == 3) lanes_under_way->DecrementCount();
     RETURN_IF_ERROR(comm.AllToAllV(sent.data(), segments, received.data(),
                                    segments, *lane.stream, kTag));
   }
@@ -205,15 +207,16 @@ absl::Status SurviveAKill(int rank, int64_t bytes, Mailbox& mailbox) {
     RETURN_IF_ERROR(
         job->Run([](Lane& lane) { return ExchangeAndCheck(lane, 1); }));
     mailbox.Exchange("checked");
+    BlockingCounter under_way(Job::kLanes);
     std::thread killer;
     if (rank == 2) {
-      killer = std::thread([] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      killer = std::thread([&] {
+        under_way.Wait();
         ::kill(::getpid(), SIGKILL);
       });
     }
-    const absl::Status lost =
-        job->Run([bytes](Lane& lane) { return ExchangeForever(lane, bytes); });
+    const absl::Status lost = job->Run(
+        [&](Lane& lane) { return ExchangeForever(lane, bytes, &under_way); });
     RETURN_IF_ERROR(Expect(absl::StrContains(lost.message(), "all_to_all_v") &&
                                absl::StrContains(lost.message(), "rank"),
                            absl::StrCat("not named: ", lost.ToString())));

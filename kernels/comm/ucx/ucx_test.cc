@@ -207,6 +207,50 @@ TEST_P(UcxTest, CommunicatorOutlivesItsTransport) {
        })) {
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition));
   }
+  EXPECT_THAT(communicators_[0]->Reserve(1 << 20),
+              StatusIs(absl::StatusCode::kFailedPrecondition))
+      << "the device that staging comes from may be gone";
+}
+
+TEST_P(UcxTest, MoreMessagesThanTagsTellApartAreRefused) {
+  constexpr int64_t kTooMany = (1 << 17) + 1;  // of one byte each
+  const RankBody bodies[] = {
+      [](int, Communicator& comm, device::Stream& stream) {
+        std::vector<char> data(2 * kTooMany);
+        return comm.AllGather(data.data(), data.data(), kTooMany, stream, kTag);
+      },
+      [](int, Communicator& comm, device::Stream& stream) {
+        std::vector<float> data(2 * kTooMany);
+        return comm.AllReduce(data.data(), 2 * kTooMany, DType::kF32, stream,
+                              kTag);
+      },
+      [](int, Communicator& comm, device::Stream& stream) {
+        std::vector<float> data(2 * kTooMany);
+        return comm.ReduceScatter(data.data(), data.data(), kTooMany,
+                                  DType::kF32, stream, kTag);
+      },
+      [](int, Communicator& comm, device::Stream& stream) {
+        std::vector<char> data(kTooMany);
+        return comm.Broadcast(data.data(), kTooMany, 0, stream, kTag);
+      },
+      [](int rank, Communicator& comm, device::Stream& stream) {
+        std::vector<char> data(2 * kTooMany);
+        const Segment segment = {1 - rank, 0, kTooMany};
+        return comm.AllToAllV(data.data(), {segment}, data.data() + kTooMany,
+                              {segment}, stream, kTag);
+      },
+  };
+  for (const RankBody& body : bodies) {
+    TestWorldOptions options;
+    options.ranks = ranks();
+    ASSERT_OK_AND_ASSIGN(
+        world_, UcxTestWorld::Create(options, /*max_message_bytes=*/1));
+    communicators_ = CreateGroup("world", all_ranks(), 0);
+    for (const absl::Status& status : RunOn(communicators_, body)) {
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
+                                   HasSubstr("at most 131072")));
+    }
+  }
 }
 
 int CountEntries(const char* path) {

@@ -1,0 +1,38 @@
+// Segments of an all-to-all: what makes them legal, and how those of two ranks
+// in one process meet. For backends.
+#ifndef WEFT_KERNELS_COMM_SEGMENTS_H_
+#define WEFT_KERNELS_COMM_SEGMENTS_H_
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "kernels/comm/communicator.h"
+
+namespace weft::comm {
+
+// INVALID_ARGUMENT, naming peer, offset and bytes, unless every segment names a
+// rank of a group of `size` and neither its offset nor its bytes are negative.
+absl::Status CheckSegments(absl::Span<const Segment> segments, int size);
+
+// What a rank sends: its buffer, all its segments, and who it sends to here.
+struct SentSegments {
+  const void* data = nullptr;
+  absl::Span<const Segment> segments;
+  int receiver = 0;
+};
+
+// What a rank receives: likewise, and who it receives from here.
+struct ReceivedSegments {
+  void* data = nullptr;
+  absl::Span<const Segment> segments;
+  int sender = 0;
+};
+
+// Copies the k-th segment for the receiver to the k-th from the sender; empty
+// ones do not count. INVALID_ARGUMENT, naming k and both sizes, when two that
+// meet differ in size or one has no other.
+absl::Status CopySegments(const SentSegments& sent,
+                          const ReceivedSegments& received);
+
+}  // namespace weft::comm
+
+#endif  // WEFT_KERNELS_COMM_SEGMENTS_H_
