@@ -16,6 +16,7 @@ namespace weft::coordinator {
 namespace {
 
 constexpr size_t kQuotedSize = 48;
+constexpr size_t kReasonSize = 500;
 constexpr size_t kMaxDivisors = 12;
 
 }  // namespace
@@ -45,6 +46,11 @@ std::string Shortened(absl::string_view text, size_t max_size) {
 
 std::string Quoted(absl::string_view text) {
   return absl::StrCat("\"", Shortened(text, kQuotedSize), "\"");
+}
+
+std::string WithReason(absl::string_view what, absl::string_view reason) {
+  if (reason.empty()) return std::string(what);
+  return absl::StrCat(what, ": ", Shortened(reason, kReasonSize));
 }
 
 std::string Divisors(int64_t n, int64_t max) {

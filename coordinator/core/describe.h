@@ -19,6 +19,10 @@ std::string Quoted(absl::string_view text);
 // cut. Line breaks become blanks.
 std::string Shortened(absl::string_view text, size_t max_size);
 
+// "<what>: <reason>", the reason cut to a readable size; `what` alone when
+// there is no reason.
+std::string WithReason(absl::string_view what, absl::string_view reason);
+
 // The divisors of `n` from 1 to `max`, e.g. "1, 2, 4"; only the largest few
 // when there are many. Requires: n >= 1.
 std::string Divisors(int64_t n, int64_t max);

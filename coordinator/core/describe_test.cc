@@ -27,6 +27,12 @@ TEST(DescribeTest, ShortensToPrintableAscii) {
   EXPECT_EQ(Quoted(std::string(100, 'x')).size(), 50);
 }
 
+TEST(DescribeTest, ReasonsAreOptionalAndCut) {
+  EXPECT_EQ(WithReason("cancelled", ""), "cancelled");
+  EXPECT_EQ(WithReason("cancelled", "too slow"), "cancelled: too slow");
+  EXPECT_EQ(WithReason("", std::string(1 << 20, 'x')).size(), 502);
+}
+
 TEST(DescribeTest, ListsDivisors) {
   EXPECT_EQ(Divisors(1, 1), "1");
   EXPECT_EQ(Divisors(12, 12), "1, 2, 3, 4, 6, 12");

@@ -25,6 +25,33 @@ namespace weft::coordinator {
 
 using worker::v1::AttachRequest;
 using worker::v1::AttachResponse;
+namespace {
+
+// The job and epoch a worker's message is about; epoch 0 for messages about
+// none.
+struct JobEpoch {
+  absl::string_view job_id;
+  int64_t epoch = 0;
+};
+
+JobEpoch JobEpochOf(const AttachRequest& message) {
+  switch (message.message_case()) {
+    case AttachRequest::kRendezvous:
+      return {message.rendezvous().job_id(), message.rendezvous().epoch()};
+    case AttachRequest::kPrepared:
+      return {message.prepared().job_id(), message.prepared().epoch()};
+    case AttachRequest::kStepReport:
+      return {message.step_report().job_id(), message.step_report().epoch()};
+    case AttachRequest::kEvalReport:
+      return {message.eval_report().job_id(), message.eval_report().epoch()};
+    case AttachRequest::kFinished:
+      return {message.finished().job_id(), message.finished().epoch()};
+    default:
+      return {};
+  }
+}
+
+}  // namespace
 
 // Carries out what a run asks for. Called with the dispatcher's lock held.
 class Dispatcher::RunHost : public JobRun::Host {

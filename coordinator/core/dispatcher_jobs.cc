@@ -82,7 +82,13 @@ absl::StatusOr<v1::Job> Dispatcher::Submit(
     return ToStatus(
         {{"request_id",
           absl::StrCat("request_id has ", request.request_id().size(),
-                       " bytes; must be at most ", kMaxRequestIdSize)}});
+                       " bytes; must have at most ", kMaxRequestIdSize)}});
+  }
+  {
+    // A retry gets its job whatever the rules have become since.
+    MutexLock lock(&mu_);
+    absl::StatusOr<v1::Job> earlier = FindSubmittedLocked(request);
+    if (earlier.ok() || !absl::IsNotFound(earlier.status())) return earlier;
   }
   // Compiling takes its time; no lock is held.
   ASSIGN_OR_RETURN(AdmittedJob admitted,
@@ -122,9 +128,10 @@ absl::StatusOr<v1::Job> Dispatcher::FindSubmittedLocked(
   if (MessageDifferencer::Equals(job.spec(), request.job())) {
     return GetLocked(job.id());
   }
-  return absl::AlreadyExistsError(absl::StrCat(
-      "request_id ", request.request_id(), " was used for another job, ",
-      job.id(), "; draw a new one for a new job"));
+  return absl::AlreadyExistsError(
+      absl::StrCat("request_id=", Quoted(request.request_id()),
+                   " was used for another job, ", job.id(),
+                   "; draw a new one for a new job"));
 }
 
 absl::StatusOr<std::string> Dispatcher::NewJobIdLocked(
@@ -153,15 +160,12 @@ absl::StatusOr<v1::Job> Dispatcher::Cancel(
           absl::StrCat("job ", known.id(),
                        " has already ended: ", ShortName(known.state())));
     }
-    ActiveJob& active = *FindLocked(known.id());
+    ActiveJob& active = *FindLocked(known.id());  // as it has not ended
     if (active.run != nullptr) {
       active.run->Cancel(request.reason());
     } else {
-      ledger_.Move(
-          &active.job, v1::JOB_STATE_CANCELLED,
-          request.reason().empty()
-              ? "cancelled while queued"
-              : absl::StrCat("cancelled while queued: ", request.reason()));
+      ledger_.Move(&active.job, v1::JOB_STATE_CANCELLED,
+                   WithReason("cancelled while queued", request.reason()));
     }
     result = active.job;
     SettleLocked();
@@ -176,8 +180,13 @@ absl::StatusOr<v1::Job> Dispatcher::Get(absl::string_view job_id) {
 }
 
 absl::StatusOr<v1::Job> Dispatcher::GetLocked(absl::string_view job_id) {
-  if (const ActiveJob* active = FindLocked(job_id)) return active->job;
+  if (const v1::Job* newer = FindNewerLocked(job_id)) return *newer;
   return options_.store->GetJob(job_id);
+}
+
+const v1::Job* Dispatcher::FindNewerLocked(absl::string_view job_id) {
+  if (const ActiveJob* active = FindLocked(job_id)) return &active->job;
+  return ledger_.FindUnsaved(job_id);
 }
 
 Dispatcher::ActiveJob* Dispatcher::FindLocked(absl::string_view job_id) {
@@ -190,7 +199,10 @@ absl::StatusOr<v1::ListJobsResponse> Dispatcher::List(
   int64_t begin = 0;
   if (!request.page_token().empty() &&
       (!absl::SimpleAtoi(request.page_token(), &begin) || begin <= 0)) {
-    return ToStatus({{"page_token", "page_token is not from a response"}});
+    return ToStatus(
+        {{"page_token",
+          absl::StrCat("page_token=", Quoted(request.page_token()),
+                       "; must be the next_page_token of a response")}});
   }
   if (request.page_size() < 0) {
     return ToStatus(
@@ -204,8 +216,8 @@ absl::StatusOr<v1::ListJobsResponse> Dispatcher::List(
   ASSIGN_OR_RETURN(JobPage page, options_.store->ListJobs(limit, begin));
   v1::ListJobsResponse response;
   for (v1::Job& job : page.jobs) {
-    const ActiveJob* active = FindLocked(job.id());
-    *response.add_jobs() = active != nullptr ? active->job : std::move(job);
+    const v1::Job* newer = FindNewerLocked(job.id());
+    *response.add_jobs() = newer != nullptr ? *newer : std::move(job);
   }
   if (page.next != 0) response.set_next_page_token(absl::StrCat(page.next));
   return response;
@@ -219,7 +231,7 @@ absl::StatusOr<std::unique_ptr<Watch>> Dispatcher::OpenWatch(
       hub_.Open(job_id, after_revision, on_news);
   if (!absl::IsNotFound(watch.status())) return watch;
   // A job that ended long ago, or before a restart.
-  ASSIGN_OR_RETURN(const v1::Job job, options_.store->GetJob(job_id));
+  ASSIGN_OR_RETURN(const v1::Job job, GetLocked(job_id));
   ASSIGN_OR_RETURN(
       std::vector<v1::WatchJobResponse> updates,
       options_.store->LatestUpdates(job_id, options_.watch.log_size));

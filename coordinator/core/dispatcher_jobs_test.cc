@@ -161,6 +161,13 @@ TEST_F(DispatcherTest, SubmittingTwiceWithOneRequestIdMakesOneJob) {
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("request_id")));
 }
 
+TEST_F(DispatcherTest, ARetryGetsItsJobWhateverTheRulesHaveBecome) {
+  ASSERT_OK_AND_ASSIGN(v1::Job first, TrySubmit(MakeLegalJob(), "r1"));
+  compiler_.error = absl::InternalError("the compiler of another version");
+  ASSERT_OK_AND_ASSIGN(v1::Job second, TrySubmit(MakeLegalJob(), "r1"));
+  EXPECT_EQ(first.id(), second.id());
+}
+
 TEST_F(DispatcherTest, JobIdsAreNamesWithRandomDigits) {
   EXPECT_EQ(Submit(MakeLegalJob()), "test-1000");
   v1::TrainingJob unnamed = MakeLegalJob();
@@ -185,7 +192,8 @@ TEST_F(DispatcherTest, ListsJobsNewestFirstInPages) {
   EXPECT_THAT(page.next_page_token(), IsEmpty());
   request.set_page_token("x");
   EXPECT_THAT(dispatcher_->List(request),
-              StatusIs(absl::StatusCode::kInvalidArgument));
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("page_token=\"x\"; must be")));
 }
 
 TEST_F(DispatcherTest, WarningsStayWithTheJob) {
@@ -249,6 +257,21 @@ TEST_F(DispatcherTest, AFailingStoreDoesNotHoldUpARunningJob) {
   ASSERT_OK_AND_ASSIGN(auto updates, store_.LatestUpdates(id, 4));
   EXPECT_THAT(updates, SizeIs(4));
   EXPECT_EQ(updates.back().event().state(), v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST_F(DispatcherTest, AJobThatEndedWhileTheStoreFailsHasEnded) {
+  AddWorkers(1);
+  const std::string id = Submit(MakeLegalJob(1, 1));
+  StartJob(id);
+  store_.FailWritesForTest(absl::UnavailableError("disk full"));
+  RunSteps(1, 3);
+  FinishAll(3);
+  EXPECT_EQ(Get(id).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_THAT(TryCancel(id), StatusIs(absl::StatusCode::kFailedPrecondition));
+  ASSERT_OK_AND_ASSIGN(v1::ListJobsResponse page,
+                       dispatcher_->List(v1::ListJobsRequest()));
+  ASSERT_EQ(page.jobs_size(), 1);
+  EXPECT_EQ(page.jobs(0).state(), v1::JOB_STATE_SUCCEEDED);
 }
 
 // Reads what a watch has now, as text.

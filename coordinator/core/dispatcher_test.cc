@@ -225,6 +225,17 @@ TEST_F(DispatcherTest, CancelWorksWhileQueuedAndWhileStarting) {
   EXPECT_EQ(Get(starting).state(), v1::JOB_STATE_CANCELLED);
 }
 
+TEST_F(DispatcherTest, AReasonIsKeptUpToAReadableSize) {
+  const std::string reason(1 << 20, 'x');
+  const std::string queued = Submit(MakeLegalJob(2, 2));
+  EXPECT_EQ(Cancel(queued, "a\nb").message(), "cancelled while queued: a b");
+  const std::string long_queued = Submit(MakeLegalJob(2, 2));
+  EXPECT_LT(Cancel(long_queued, reason).message().size(), 1000);
+  AddWorkers(1);
+  const std::string running = Submit(MakeLegalJob(1, 1));
+  EXPECT_LT(Cancel(running, reason).message().size(), 1000);
+}
+
 TEST_F(DispatcherTest, AWorkerThatDoesNotStopIsLost) {
   AddWorkers(2);
   const std::string id = Submit(MakeLegalJob(2, 2));
@@ -372,6 +383,17 @@ TEST_F(DispatcherTest, ShutdownEndsRunningJobsAndKeepsQueuedOnes) {
   EXPECT_EQ(Get(queued).state(), v1::JOB_STATE_QUEUED);
   FakeWorker late(dispatcher_.get(), "late");
   EXPECT_THAT(late.attach_status, StatusIs(absl::StatusCode::kUnavailable));
+}
+
+TEST_F(DispatcherTest, ShutdownKeepsTheErrorThatAJobStopsFor) {
+  AddWorkers(2);
+  const std::string id = Submit(MakeLegalJob(2, 2));
+  StartJob(id);
+  Worker(0).SayFinished(absl::StatusCode::kUnavailable, 1, "peer 1 is silent");
+  EXPECT_EQ(Get(id).state(), v1::JOB_STATE_STOPPING);
+  dispatcher_->Shutdown();
+  EXPECT_EQ(Get(id).state(), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(Get(id).message(), HasSubstr("peer 1 is silent"));
 }
 
 }  // namespace

@@ -108,6 +108,11 @@ void JobLedger::Note(v1::Job* job, v1::WatchJobResponse update) {
   }
 }
 
+const v1::Job* JobLedger::FindUnsaved(absl::string_view job_id) const {
+  auto it = unsaved_.find(job_id);
+  return it == unsaved_.end() ? nullptr : &it->second.job;
+}
+
 void JobLedger::RetryUnsaved() {
   for (auto it = unsaved_.begin(); it != unsaved_.end();) {
     const Unsaved& unsaved = it->second;

@@ -3,6 +3,7 @@
 #ifndef WEFT_COORDINATOR_CORE_JOB_LEDGER_H_
 #define WEFT_COORDINATOR_CORE_JOB_LEDGER_H_
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -46,6 +47,9 @@ class JobLedger {
   void AddStep(v1::Job* job, const v1::StepMetrics& step);
   void AddEval(v1::Job* job, const v1::EvalMetrics& eval);
 
+  // The job as it is when the store missed its last change; null when the store
+  // is up to date. Valid until the next change.
+  const v1::Job* FindUnsaved(absl::string_view job_id) const;
   // Tries to write what the store missed.
   void RetryUnsaved();
 
@@ -61,7 +65,7 @@ class JobLedger {
   v1::WatchJobResponse EventOf(const v1::Job& job) const;
 
   const Options options_;
-  std::map<std::string, Unsaved> unsaved_;  // by job id
+  std::map<std::string, Unsaved, std::less<>> unsaved_;  // by job id
 };
 
 }  // namespace weft::coordinator

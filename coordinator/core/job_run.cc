@@ -254,17 +254,19 @@ void JobRun::Tick() {
 void JobRun::Cancel(absl::string_view reason) {
   if (phase_ == Phase::kStopping || phase_ == Phase::kEnded) return;
   is_cancelled_ = true;
-  cancel_reason_ = Shortened(reason, 500);
+  cancel_message_ = WithReason("cancelled", reason);
   phase_ = Phase::kStopping;
-  options_.host->OnState(v1::JOB_STATE_STOPPING, CancelMessage());
-  StopRanks(CancelMessage());
+  options_.host->OnState(v1::JOB_STATE_STOPPING, cancel_message_);
+  StopRanks(cancel_message_);
   Conclude();
 }
 
 void JobRun::Abandon(absl::string_view why) {
-  if (phase_ != Phase::kEnded) {
-    End(is_cancelled_ ? v1::JOB_STATE_CANCELLED : v1::JOB_STATE_FAILED,
-        is_cancelled_ ? CancelMessage() : std::string(why));
+  if (phase_ != Phase::kEnded && is_cancelled_) {
+    End(v1::JOB_STATE_CANCELLED, cancel_message_);
+  } else if (phase_ != Phase::kEnded) {
+    End(v1::JOB_STATE_FAILED,
+        cause_.is_empty() ? std::string(why) : cause_.text());
   }
   StopRanks(why);
 }
@@ -273,7 +275,7 @@ void JobRun::Conclude() {
   if (phase_ == Phase::kEnded) return;
   if (is_cancelled_) {
     if (is_drained()) {
-      std::string message = CancelMessage();
+      std::string message = cancel_message_;
       if (cause_.is_clear()) absl::StrAppend(&message, "; ", cause_.text());
       End(v1::JOB_STATE_CANCELLED, message);
     }
@@ -310,11 +312,6 @@ void JobRun::StopRanks(absl::string_view reason) {
 void JobRun::End(v1::JobState state, const std::string& message) {
   phase_ = Phase::kEnded;
   options_.host->OnState(state, message);
-}
-
-std::string JobRun::CancelMessage() const {
-  return cancel_reason_.empty() ? "cancelled"
-                                : absl::StrCat("cancelled: ", cancel_reason_);
 }
 
 std::string JobRun::Name(int rank) const {

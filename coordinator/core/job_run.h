@@ -77,8 +77,8 @@ class JobRun {
   // Stops the ranks; the outcome will be CANCELLED. Nothing when it stops
   // already.
   void Cancel(absl::string_view reason);
-  // Stops the ranks and ends the run now: FAILED with `why`, or CANCELLED when
-  // that was on its way.
+  // Stops the ranks and ends the run now: CANCELLED or FAILED as was on its
+  // way, else FAILED with `why`.
   void Abandon(absl::string_view why);
 
   bool has_ended() const { return phase_ == Phase::kEnded; }
@@ -113,7 +113,6 @@ class JobRun {
   void Conclude();
   void StopRanks(absl::string_view reason);
   void End(v1::JobState state, const std::string& message);
-  std::string CancelMessage() const;
 
   std::string Name(int rank) const;
   void SendToAll(const worker::v1::AttachResponse& message);
@@ -129,7 +128,7 @@ class JobRun {
   RootCause cause_;
   bool is_cancelled_ = false;
   bool is_stop_sent_ = false;
-  std::string cancel_reason_;
+  std::string cancel_message_;
   int64_t prepare_deadline_ns_ = 0;
   int64_t settle_deadline_ns_ = 0;
   int64_t stop_deadline_ns_ = 0;

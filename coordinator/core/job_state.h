@@ -13,9 +13,11 @@
 //   3 all ranks finished all steps
 //   4 CancelJob, or an error whose cause is not clear yet
 //   5 CancelJob
-//   6 a worker was lost, or an error whose cause is clear
+//   6 a worker was lost, an error whose cause is clear, or the coordinator was
+//     stopped or restarted
 //   7 after CancelJob: all ranks have finished, or their time is up
-//   8 after an error: all ranks have finished, or their time is up
+//   8 after an error: all ranks have finished, or their time is up; or the
+//     coordinator was stopped or restarted
 //   9 the coordinator restarted and the job is not legal any more
 //
 // SUCCEEDED, FAILED and CANCELLED are final. A job may be FAILED while its

@@ -11,8 +11,6 @@
 namespace weft::coordinator {
 namespace {
 
-using worker::v1::AttachRequest;
-
 constexpr int64_t kDefaultCollectiveTimeoutMs = 60000;
 
 }  // namespace
@@ -55,23 +53,6 @@ std::vector<v1::GroupDeadline> GroupDeadlines(const v1::TrainingJob& job) {
   add("reduce.edp", edp);
   add("control", world);
   return groups;
-}
-
-JobEpoch JobEpochOf(const AttachRequest& message) {
-  switch (message.message_case()) {
-    case AttachRequest::kRendezvous:
-      return {message.rendezvous().job_id(), message.rendezvous().epoch()};
-    case AttachRequest::kPrepared:
-      return {message.prepared().job_id(), message.prepared().epoch()};
-    case AttachRequest::kStepReport:
-      return {message.step_report().job_id(), message.step_report().epoch()};
-    case AttachRequest::kEvalReport:
-      return {message.eval_report().job_id(), message.eval_report().epoch()};
-    case AttachRequest::kFinished:
-      return {message.finished().job_id(), message.finished().epoch()};
-    default:
-      return {};
-  }
 }
 
 }  // namespace weft::coordinator

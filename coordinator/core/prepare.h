@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/strings/string_view.h"
 #include "coordinator/core/plan_compiler.h"
 #include "weft/v1/job_service.pb.h"
 #include "weft/worker/v1/worker_control_service.pb.h"
@@ -20,14 +19,6 @@ worker::v1::AttachResponse MakePrepare(const v1::Job& job,
 // The deadlines of the communication groups of a legal job that have more than
 // one member.
 std::vector<v1::GroupDeadline> GroupDeadlines(const v1::TrainingJob& job);
-
-// The job and epoch a worker's message is about; epoch 0 for messages about
-// none.
-struct JobEpoch {
-  absl::string_view job_id;
-  int64_t epoch = 0;
-};
-JobEpoch JobEpochOf(const worker::v1::AttachRequest& message);
 
 }  // namespace weft::coordinator
 

@@ -25,9 +25,6 @@ class StepAggregator {
   absl::StatusOr<std::optional<v1::StepMetrics>> Add(
       int rank, const v1::StepMetrics& metrics);
 
-  // Last step that `rank` reported, 0 before the first.
-  int64_t last_step(int rank) const { return next_step_[rank] - 1; }
-
  private:
   struct Reports {
     int count = 0;
