@@ -1,7 +1,9 @@
 #include "coordinator/core/validate.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,6 +28,7 @@ using ::google::protobuf::EnumDescriptor;
 using ::google::protobuf::FieldDescriptor;
 using ::google::protobuf::Message;
 using ::google::protobuf::Reflection;
+using ::google::protobuf::UnknownFieldSet;
 
 // Trailers of a call may take 8 KiB in all. Leave room for the others.
 constexpr size_t kMaxPayloadBytes = 5500;
@@ -128,18 +131,30 @@ void CheckEnum(const Message& parent, const FieldDescriptor* field,
                           EnumChoices(type))});
 }
 
+// `prefix` as for CheckKnown(). One violation names them all: anybody can send
+// any number of them.
+void CheckNoneUnknown(const UnknownFieldSet& unknown, const std::string& prefix,
+                      std::vector<Violation>* found) {
+  if (unknown.empty()) return;
+  std::set<int> numbers;
+  for (int i = 0; i < unknown.field_count(); ++i) {
+    numbers.insert(unknown.field(i).number());
+  }
+  std::vector<std::string> paths;
+  for (int number : numbers) paths.push_back(absl::StrCat(prefix, "#", number));
+  found->push_back(
+      {paths[0], absl::StrCat(absl::StrJoin(paths, ", "),
+                              paths.size() == 1
+                                  ? " is a field this version does not know"
+                                  : " are fields this version does not know")});
+}
+
 // Fields and enum values that this version does not know, in `message` and the
 // messages it holds. `prefix` is its path and a dot, or empty.
 void CheckKnown(const Message& message, const std::string& prefix,
                 std::vector<Violation>* found) {
   const Reflection& reflection = *message.GetReflection();
-  const auto& unknown = reflection.GetUnknownFields(message);
-  if (!unknown.empty()) {
-    const std::string path =
-        absl::StrCat(prefix, "#", unknown.field(0).number());
-    found->push_back(
-        {path, absl::StrCat(path, " is a field this version does not know")});
-  }
+  CheckNoneUnknown(reflection.GetUnknownFields(message), prefix, found);
   std::vector<const FieldDescriptor*> fields;
   reflection.ListFields(message, &fields);
   for (const FieldDescriptor* field : fields) {
@@ -225,8 +240,9 @@ absl::Status ToStatus(const std::vector<Violation>& violations) {
   std::vector<std::string> texts;
   for (const Violation& v : violations) texts.push_back(v.description);
   absl::Status status = absl::InvalidArgumentError(
-      Shortened(absl::StrCat("the job breaks ", violations.size(),
-                             violations.size() == 1 ? " rule: " : " rules: ",
+      Shortened(absl::StrCat(violations.size(),
+                             violations.size() == 1 ? " rule is broken: "
+                                                    : " rules are broken: ",
                              absl::StrJoin(texts, " | ")),
                 kMaxMessageBytes));
   status.SetPayload(kBadRequestUrl,

@@ -339,14 +339,19 @@ TEST(ValidateTest, RefusesUnknownEnumValuesByNumber) {
 
 TEST(ValidateTest, RefusesFieldsItDoesNotKnow) {
   v1::TrainingJob job = MakeLegalJob();
-  job.mutable_fsdp()
-      ->GetReflection()
-      ->MutableUnknownFields(job.mutable_fsdp())
-      ->AddVarint(77, 1);
+  const auto unknown = [](Message* message) {
+    return message->GetReflection()->MutableUnknownFields(message);
+  };
+  unknown(&job)->AddVarint(99, 1);
+  for (int number : {78, 77, 78}) {
+    unknown(job.mutable_fsdp())->AddVarint(number, 1);
+  }
   const Validation validation = Validate(job);
-  ASSERT_THAT(Fields(validation), ElementsAre("fsdp.#77"));
-  EXPECT_THAT(validation.violations[0].description,
-              HasSubstr("a field this version does not know"));
+  ASSERT_THAT(Fields(validation), ElementsAre("#99", "fsdp.#77"));
+  EXPECT_EQ(validation.violations[0].description,
+            "#99 is a field this version does not know");
+  EXPECT_EQ(validation.violations[1].description,
+            "fsdp.#77, fsdp.#78 are fields this version does not know");
 }
 
 TEST(ValidateTest, ListsAllViolationsAtOnce) {
@@ -429,7 +434,7 @@ TEST(ToStatusTest, CarriesEveryViolation) {
   const absl::Status status =
       ToStatus({{"steps", "steps=0"}, {"model.moe.top_k", "top_k=9"}});
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
-                               "the job breaks 2 rules: steps=0 | top_k=9"));
+                               "2 rules are broken: steps=0 | top_k=9"));
   const google::rpc::BadRequest details = DetailsOf(status);
   ASSERT_EQ(details.field_violations_size(), 2);
   EXPECT_EQ(details.field_violations(1).field(), "model.moe.top_k");

@@ -147,7 +147,7 @@ TEST_F(GrpcServerTest, ARefusedJobListsAllViolationsAndChangesNothing) {
                   "fsdp { strategy: SHARDING_STRATEGY_OPTIM }"),
       &job, "request-1");
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("the job breaks 5 rules"));
+  EXPECT_THAT(status.error_message(), HasSubstr("5 rules are broken"));
   std::vector<std::string> fields;
   const google::rpc::BadRequest bad_request = BadRequestOf(status);
   for (const auto& violation : bad_request.field_violations()) {
