@@ -1,6 +1,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "schedule/plan.h"
 #include "schedule/verifier.h"
@@ -37,60 +38,94 @@ plan::v1::Op OpToProto(const Op& op, int id) {
   return proto;
 }
 
-// An enum from the wire, at most `last`.
+// An enum from the wire, at most `last`. `where` names the message.
 template <typename E>
-absl::Status ReadEnum(int number, E last, const char* field, E& out) {
+absl::Status ReadEnum(int number, E last, absl::string_view where,
+                      const char* field, E& out) {
   if (number < 0 || number > static_cast<int>(last)) {
-    return Invalid(field, "=", number, " is not in [0, ",
+    return Invalid(where, field, "=", number, " is not in [0, ",
                    static_cast<int>(last), "]");
   }
   out = static_cast<E>(number);
   return absl::OkStatus();
 }
 
-absl::StatusOr<Op> OpFromProto(const plan::v1::Op& proto, int id) {
-  Op op;
-  RETURN_IF_ERROR(
-      ReadEnum(proto.kind(), OpKind::kOptimizer, "op.kind", op.kind));
-  RETURN_IF_ERROR(
-      ReadEnum(proto.stream(), StreamKind::kReduce, "op.stream", op.stream));
-  RETURN_IF_ERROR(
-      ReadEnum(proto.phase(), model::Phase::kWgrad, "op.phase", op.phase));
-  op.layer = proto.layer() - 1;
-  op.node = proto.node() - 1;
-  op.microbatch = proto.microbatch() - 1;
-  op.bucket = proto.bucket() - 1;
-  op.accumulate = proto.accumulate();
-  op.args.assign(proto.args().begin(), proto.args().end());
-  if (proto.params_size() != proto.param_values_size() ||
-      proto.grads_size() != proto.grad_values_size() ||
+// An index that travels plus one, 0 meaning none.
+absl::Status ReadIndex(int number, absl::string_view where, const char* field,
+                       int& out) {
+  if (number < 0) return Invalid(where, field, "=", number, " is negative");
+  out = number - 1;
+  return absl::OkStatus();
+}
+
+absl::Status ReadUses(const plan::v1::Op& proto, absl::string_view where,
+                      Op& op) {
+  if (proto.params_size() != proto.param_values_size()) {
+    return Invalid(where, proto.params_size(), " params but ",
+                   proto.param_values_size(), " param_values");
+  }
+  if (proto.grads_size() != proto.grad_values_size() ||
       proto.grads_size() != proto.grad_accumulates_size()) {
-    return Invalid("op ", id,
-                   ": params, grads and their values differ in "
-                   "length");
+    return Invalid(where, proto.grads_size(), " grads but ",
+                   proto.grad_values_size(), " grad_values and ",
+                   proto.grad_accumulates_size(), " grad_accumulates");
   }
   for (int i = 0; i < proto.params_size(); ++i) {
-    op.params.push_back({proto.params(i), proto.param_values(i) - 1});
+    ParamUse use;
+    use.param = proto.params(i);
+    RETURN_IF_ERROR(
+        ReadIndex(proto.param_values(i), where, "param_values", use.value));
+    op.params.push_back(use);
   }
   for (int i = 0; i < proto.grads_size(); ++i) {
-    op.grads.push_back(
-        {proto.grads(i), proto.grad_values(i) - 1, proto.grad_accumulates(i)});
+    GradUse use;
+    use.param = proto.grads(i);
+    use.accumulate = proto.grad_accumulates(i);
+    RETURN_IF_ERROR(
+        ReadIndex(proto.grad_values(i), where, "grad_values", use.value));
+    op.grads.push_back(use);
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Op> OpFromProto(const plan::v1::Op& proto, int id) {
+  const std::string where = absl::StrCat("op ", id, ": ");
+  Op op;
+  RETURN_IF_ERROR(
+      ReadEnum(proto.kind(), OpKind::kOptimizer, where, "kind", op.kind));
+  RETURN_IF_ERROR(ReadEnum(proto.stream(), StreamKind::kReduce, where, "stream",
+                           op.stream));
+  RETURN_IF_ERROR(
+      ReadEnum(proto.phase(), model::Phase::kWgrad, where, "phase", op.phase));
+  RETURN_IF_ERROR(ReadIndex(proto.layer(), where, "layer", op.layer));
+  RETURN_IF_ERROR(ReadIndex(proto.node(), where, "node", op.node));
+  RETURN_IF_ERROR(
+      ReadIndex(proto.microbatch(), where, "microbatch", op.microbatch));
+  RETURN_IF_ERROR(ReadIndex(proto.bucket(), where, "bucket", op.bucket));
+  op.accumulate = proto.accumulate();
+  op.args.assign(proto.args().begin(), proto.args().end());
+  RETURN_IF_ERROR(ReadUses(proto, where, op));
   for (int distance : proto.wait_distances()) {
+    if (distance < 1 || distance > id) {
+      return Invalid(where, "wait_distances=", distance, " is not in [1, ", id,
+                     "]");
+    }
     op.waits.push_back(id - distance);
   }
   return op;
 }
 
-absl::StatusOr<Value> ValueFromProto(const plan::v1::Value& proto) {
+absl::StatusOr<Value> ValueFromProto(const plan::v1::Value& proto, int id) {
+  const std::string where = absl::StrCat("value ", id, ": ");
   Value value;
   RETURN_IF_ERROR(
-      ReadEnum(proto.kind(), ValueKind::kGradient, "value.kind", value.kind));
+      ReadEnum(proto.kind(), ValueKind::kGradient, where, "kind", value.kind));
+  RETURN_IF_ERROR(ReadEnum(proto.space(), model::Space::kHost, where, "space",
+                           value.space));
+  RETURN_IF_ERROR(ReadIndex(proto.decl(), where, "decl", value.decl));
+  RETURN_IF_ERROR(ReadIndex(proto.bucket(), where, "bucket", value.bucket));
   RETURN_IF_ERROR(
-      ReadEnum(proto.space(), model::Space::kHost, "value.space", value.space));
-  value.decl = proto.decl() - 1;
-  value.bucket = proto.bucket() - 1;
-  value.microbatch = proto.microbatch() - 1;
+      ReadIndex(proto.microbatch(), where, "microbatch", value.microbatch));
   value.bytes = proto.bytes();
   value.offset = proto.offset();
   return value;
@@ -125,9 +160,13 @@ absl::StatusOr<Program> FromProto(const plan::v1::Program& proto,
                                   const Plan& declared) {
   Program program;
   RETURN_IF_ERROR(
-      ReadEnum(proto.kind(), ProgramKind::kEval, "kind", program.kind));
+      ReadEnum(proto.kind(), ProgramKind::kEval, "", "kind", program.kind));
   RETURN_IF_ERROR(ReadEnum(proto.strategy(), fsdp::Strategy::kOptimGradsParams,
-                           "strategy", program.strategy));
+                           "", "strategy", program.strategy));
+  if (program.strategy != declared.strategy) {
+    return Invalid("strategy=", fsdp::Name(program.strategy), ", the job has ",
+                   fsdp::Name(declared.strategy));
+  }
   program.microbatches = proto.microbatches();
   if (program.microbatches != declared.shape.microbatches) {
     return Invalid("microbatches=", program.microbatches, ", the job has ",
@@ -135,9 +174,9 @@ absl::StatusOr<Program> FromProto(const plan::v1::Program& proto,
   }
   program.arena_bytes = proto.arena_bytes();
   program.host_arena_bytes = proto.host_arena_bytes();
-  for (const plan::v1::Value& value : proto.values()) {
-    ASSIGN_OR_RETURN(Value read, ValueFromProto(value));
-    program.values.push_back(read);
+  for (int id = 0; id < proto.values_size(); ++id) {
+    ASSIGN_OR_RETURN(Value value, ValueFromProto(proto.values(id), id));
+    program.values.push_back(value);
   }
   for (int id = 0; id < proto.ops_size(); ++id) {
     ASSIGN_OR_RETURN(Op op, OpFromProto(proto.ops(id), id));
@@ -182,11 +221,18 @@ plan::v1::Binding ToProto(const Binding& binding) {
 }
 
 absl::StatusOr<Binding> FromProto(const plan::v1::Binding& proto) {
-  if (proto.world() < 1 || proto.rank() < 0 || proto.rank() >= proto.world() ||
-      proto.ep() < 1 || proto.world() % proto.ep() != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("binding: rank ", proto.rank(), " of world ",
-                     proto.world(), " with ep ", proto.ep()));
+  auto invalid = [](const auto&... args) {
+    return absl::InvalidArgumentError(absl::StrCat("binding: ", args...));
+  };
+  if (proto.world() < 1) {
+    return invalid("world=", proto.world(), " is not positive");
+  }
+  if (proto.rank() < 0 || proto.rank() >= proto.world()) {
+    return invalid("rank=", proto.rank(), " is not in [0, ", proto.world(),
+                   ")");
+  }
+  if (proto.ep() < 1 || proto.world() % proto.ep() != 0) {
+    return invalid("ep=", proto.ep(), " does not divide world=", proto.world());
   }
   return Binding{proto.rank(), {proto.world(), proto.ep()}};
 }

@@ -13,8 +13,11 @@ void OrderBuilder::Add(int layer, model::NodeKind kind, model::Phase phase,
 }
 
 void OrderBuilder::AddForward(int layer, int microbatch) {
-  for (const model::NodeDecl& node : model_.layers[layer].nodes) {
-    Add(layer, node.kind, model::Phase::kForward, microbatch);
+  const auto& nodes = model_.layers[layer].nodes;
+  for (int node = 0; node < nodes.size(); ++node) {
+    if (nodes[node].Find(model::Phase::kForward) != nullptr) {
+      order_.push_back({layer, node, model::Phase::kForward, microbatch});
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 #ifndef WEFT_SCHEDULE_ORDER_H_
 #define WEFT_SCHEDULE_ORDER_H_
 
+#include <utility>
 #include <vector>
 
 #include "model/declaration.h"
@@ -21,8 +22,8 @@ class OrderBuilder {
  public:
   explicit OrderBuilder(const model::ModelDecl& model) : model_(model) {}
 
-  // The phase of the layer's node of this kind; nothing when the layer has no
-  // such node or the node no such phase.
+  // The phase of the layer's nodes of this kind, in forward order; nothing when
+  // the layer has no such node or the node no such phase.
   void Add(int layer, model::NodeKind kind, model::Phase phase, int microbatch);
   // All forward phases of a layer.
   void AddForward(int layer, int microbatch);
@@ -46,7 +47,7 @@ std::vector<NodePhase> SequentialOrder(const model::ModelDecl& model,
 // Forward of microbatch i+1 paired with backward of microbatch i: the first
 // forward alone, then M-1 pairs, then the last backward alone. In a pair, layer
 // i of the forward meets layer n-1-i of the backward, in this launch order
-// (megatron-behaviour 1.4; dense layers have only the rows they have):
+// (Megatron-LM's; dense layers have only the rows they have):
 //
 //   backward             forward
 //   combine.dgrad

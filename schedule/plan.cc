@@ -41,6 +41,7 @@ Plan Declare(const v1::TrainingJob& job) {
   plan.world = {static_cast<int>(plan.shape.world),
                 static_cast<int>(plan.shape.ep)};
   plan.units = fsdp::AssignUnits(plan.model, plan.world);
+  plan.strategy = StrategyOf(job);
   return plan;
 }
 
@@ -48,7 +49,7 @@ absl::StatusOr<Plan> Compile(const v1::TrainingJob& job) {
   Plan plan = Declare(job);
   CompileOptions options;
   options.microbatches = plan.shape.microbatches;
-  options.strategy = StrategyOf(job);
+  options.strategy = plan.strategy;
   const int64_t two_units = TwoLargestUnits(plan.units);
   options.prefetch_bytes = job.fsdp().prefetch_bytes();
   options.reduce_bytes = job.fsdp().reduce_bytes();

@@ -23,6 +23,7 @@ struct Plan {
   model::ModelDecl model;
   fsdp::World world;
   fsdp::UnitAssignment units;
+  fsdp::Strategy strategy = fsdp::Strategy::kOptimGradsParams;
   Program train;
   std::optional<Program> eval;  // when the job validates
 };
@@ -31,23 +32,26 @@ struct Plan {
 // recomputes. Requires: the job has passed the coordinator's validation.
 Plan Declare(const v1::TrainingJob& job);
 
-// Declares and compiles. Requires: as Declare. Never fails on a valid job; an
-// INTERNAL error is a fault of the compiler.
+// Declares, compiles and verifies. Requires: as Declare. Never fails on a valid
+// job; an INTERNAL error is a fault of the compiler.
 absl::StatusOr<Plan> Compile(const v1::TrainingJob& job);
 
-// Proves a plan (see verifier.h); every plan is verified before it is handed
-// out. INTERNAL, naming op ids, when a proof fails.
+// Proves a plan (see verifier.h): Compile has done so for what it returns.
+// INTERNAL, naming op ids, when a proof fails.
 absl::Status Verify(const Plan& plan);
 
 // The plan in the notation of the docs, one line an op.
 std::string ToText(const Plan& plan, const Program& program);
 
-// The streams of a program drawn as rows of time, with modelled op costs.
+// The streams of a program drawn as rows of time, with modelled op costs. Time
+// is scaled to `max_columns` columns, behind the names of the streams.
 std::string DrawTimeline(const Plan& plan, const Program& program,
                          int max_columns);
 
-// Wire forms. FromProto checks every index and returns INVALID_ARGUMENT naming
-// the field, so that a lowered program never reads out of range.
+// Wire forms. FromProto trusts nothing: it checks every field and verifies the
+// program, so that a lowered program never reads out of range. `declared` is
+// what Declare() makes of the job. INVALID_ARGUMENT, naming field and value or
+// the proof that fails.
 plan::v1::Program ToProto(const Program& program);
 absl::StatusOr<Program> FromProto(const plan::v1::Program& proto,
                                   const Plan& declared);

@@ -1,7 +1,11 @@
 #include "schedule/plan.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
+#include <limits>
 #include <sstream>
 #include <string>
 
@@ -120,29 +124,105 @@ TEST(CompileTest, OneHostWaitAForwardOfAnMoeLayerAndNoneInBackward) {
   EXPECT_EQ(waits, 3 * 4);
 }
 
-TEST(FromProtoTest, RefusesAProgramThatReadsOutOfRange) {
-  const v1::TrainingJob job = SmallJob({1, 1, 2, 2});
-  ASSERT_OK_AND_ASSIGN(Plan plan, Compile(job));
-  plan::v1::Program proto = ToProto(plan.train);
-  proto.mutable_ops(1)->set_args(0, 100000);
-  EXPECT_THAT(FromProto(proto, plan).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("op 1: uses value 100000")));
-  proto = ToProto(plan.train);
-  proto.mutable_ops(0)->set_kind(77);
-  EXPECT_THAT(
-      FromProto(proto, plan).status(),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("op.kind=77")));
-  proto = ToProto(plan.train);
-  proto.set_microbatches(9);
-  EXPECT_THAT(FromProto(proto, plan).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("microbatches=9")));
-  proto = ToProto(plan.train);
-  proto.mutable_values(0)->set_offset(int64_t{1} << 60);
-  EXPECT_THAT(FromProto(proto, plan).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("exceeds the arena")));
+TEST(CollectiveHashTest, SeesWhatGoesOverTheWire) {
+  const v1::TrainingJob job = SmallJob({2, 1, 4, 2});
+  const auto hash = [](const v1::TrainingJob& job) {
+    const Plan plan = *Compile(job);
+    return CollectiveHash(plan.train, plan.model, plan.units);
+  };
+  v1::TrainingJob same = job;
+  same.mutable_model()->set_norm_epsilon(1e-3);
+  EXPECT_EQ(hash(same), hash(job));
+  v1::TrainingJob other = job;
+  other.mutable_data()->set_sequence_length(16);
+  EXPECT_NE(hash(other), hash(job)) << "rows of an exchange";
+  // With one microbatch both reduce each bucket once, one to all ranks and one
+  // to shards.
+  v1::TrainingJob no_shard = job;
+  no_shard.mutable_fsdp()->set_strategy(v1::SHARDING_STRATEGY_NO_SHARD);
+  v1::TrainingJob optim = job;
+  optim.mutable_fsdp()->set_strategy(v1::SHARDING_STRATEGY_OPTIM);
+  EXPECT_NE(hash(no_shard), hash(optim));
+}
+
+class FromProtoTest : public testing::Test {
+ protected:
+  FromProtoTest() : plan_(*Compile(SmallJob({1, 1, 2, 2}))) {}
+
+  // Expects a program with `edit` done to be refused for the reason.
+  void ExpectRefused(const std::function<void(plan::v1::Program&)>& edit,
+                     const std::string& reason) {
+    plan::v1::Program proto = ToProto(plan_.train);
+    edit(proto);
+    EXPECT_THAT(FromProto(proto, plan_).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("program: " + reason)));
+  }
+
+  const Plan plan_;
+};
+
+constexpr int32_t kLowest = std::numeric_limits<int32_t>::min();
+
+TEST_F(FromProtoTest, RefusesAProgramThatReadsOutOfRange) {
+  ExpectRefused([](auto& p) { p.mutable_ops(1)->set_args(0, 100000); },
+                "plan is broken: shape: op 1: uses value 100000");
+  ExpectRefused([](auto& p) { p.mutable_values(0)->set_offset(1LL << 60); },
+                "plan is broken: values: value 0");
+}
+
+TEST_F(FromProtoTest, RefusesNumbersThatAreNoEnum) {
+  ExpectRefused([](auto& p) { p.set_kind(2); }, "kind=2 is not in [0, 1]");
+  ExpectRefused([](auto& p) { p.mutable_ops(2)->set_kind(77); },
+                "op 2: kind=77 is not in [0, 7]");
+  ExpectRefused([](auto& p) { p.mutable_ops(2)->set_stream(-1); },
+                "op 2: stream=-1 is not in [0, 3]");
+  ExpectRefused([](auto& p) { p.mutable_values(3)->set_space(kLowest); },
+                "value 3: space=-2147483648 is not in [0, 1]");
+}
+
+TEST_F(FromProtoTest, RefusesIndicesThatAreNegative) {
+  ExpectRefused([](auto& p) { p.mutable_ops(0)->set_layer(kLowest); },
+                "op 0: layer=-2147483648 is negative");
+  ExpectRefused([](auto& p) { p.mutable_ops(0)->set_bucket(-1); },
+                "op 0: bucket=-1 is negative");
+  ExpectRefused([](auto& p) { p.mutable_values(1)->set_decl(kLowest); },
+                "value 1: decl=-2147483648 is negative");
+  ExpectRefused([](auto& p) { p.mutable_ops(5)->add_wait_distances(kLowest); },
+                "op 5: wait_distances=-2147483648 is not in [1, 5]");
+  ExpectRefused([](auto& p) { p.mutable_ops(5)->add_wait_distances(6); },
+                "op 5: wait_distances=6 is not in [1, 5]");
+}
+
+TEST_F(FromProtoTest, RefusesListsThatDifferInLength) {
+  ExpectRefused([](auto& p) { p.mutable_ops(1)->add_params(0); },
+                "op 1: 1 params but 0 param_values");
+  ExpectRefused([](auto& p) { p.mutable_ops(1)->add_grad_values(0); },
+                "op 1: 0 grads but 1 grad_values and 0 grad_accumulates");
+}
+
+TEST_F(FromProtoTest, RefusesTheProgramOfAnotherJob) {
+  ExpectRefused([](auto& p) { p.set_microbatches(9); },
+                "microbatches=9, the job has 1");
+  ExpectRefused(
+      [](auto& p) {
+        p.set_strategy(static_cast<int>(fsdp::Strategy::kNoShard));
+      },
+      "strategy=no_shard, the job has optim_grads_params");
+}
+
+TEST(BindingFromProtoTest, RefusesARankThatIsNotOfTheWorld) {
+  const auto refusal = [](int rank, int world, int ep) {
+    plan::v1::Binding proto;
+    proto.set_rank(rank);
+    proto.set_world(world);
+    proto.set_ep(ep);
+    return std::string(FromProto(proto).status().message());
+  };
+  EXPECT_EQ(refusal(3, 4, 2), "");
+  EXPECT_EQ(refusal(4, 4, 2), "binding: rank=4 is not in [0, 4)");
+  EXPECT_EQ(refusal(0, 0, 1), "binding: world=0 is not positive");
+  EXPECT_EQ(refusal(0, 4, 3), "binding: ep=3 does not divide world=4");
 }
 
 struct Golden {

@@ -81,6 +81,7 @@ std::vector<GradientPath> GradientPaths(const model::ModelDecl& model,
 uint64_t CollectiveHash(const Program& program, const model::ModelDecl& model,
                         const fsdp::UnitAssignment& units) {
   Hash64 hash;
+  hash.AddInt(program.strategy);
   for (const Op& op : program.ops) {
     const bool exchange =
         op.kind == OpKind::kNode && op.stream == StreamKind::kEp;
@@ -89,13 +90,16 @@ uint64_t CollectiveHash(const Program& program, const model::ModelDecl& model,
                             op.kind == OpKind::kControl;
     if (!collective) continue;
     hash.AddInt(op.kind).AddInt(op.stream).AddInt(op.microbatch);
+    hash.AddInt(op.args.size());
+    for (int value : op.args) hash.AddInt(program.values[value].bytes);
     if (exchange) {
       hash.AddInt(op.layer).AddInt(op.node).AddInt(op.phase);
       hash.AddInt(model.node(op.layer, op.node).kind);
     }
     if (op.bucket >= 0) {
       const fsdp::Bucket& bucket = units.buckets[op.bucket];
-      hash.AddInt(op.bucket).AddInt(bucket.axis).AddInt(bucket.elements);
+      hash.AddInt(op.bucket).AddInt(bucket.axis).AddInt(bucket.group_size);
+      hash.AddInt(bucket.dtype).AddInt(bucket.elements);
     }
   }
   return hash.Get();

@@ -8,7 +8,6 @@
 #define WEFT_SCHEDULE_PROGRAM_H_
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "fsdp/unit/unit.h"
@@ -137,8 +136,9 @@ std::vector<GradientPath> GradientPaths(const model::ModelDecl& model,
                                         fsdp::Strategy strategy,
                                         int microbatches);
 
-// Hash of the collectives a rank issues, in launch order: stream, kind, bytes,
-// group. Ranks of a job must agree before the first step.
+// Hash of the collectives a rank issues, in launch order: what each does, on
+// which stream, over which group, and its bytes, or their bound where rows are
+// counted. Ranks of a job must agree before the first step.
 uint64_t CollectiveHash(const Program& program, const model::ModelDecl& model,
                         const fsdp::UnitAssignment& units);
 

@@ -46,11 +46,11 @@ std::string Notes(const Op& op) {
   }
   if (op.kind == OpKind::kAdd) {
     notes.push_back(absl::StrCat(
-        "v", op.args[0], op.accumulate ? " += resident" : " -> resident"));
+        "v", op.args[0], op.accumulate ? " added to" : " ->", " resident"));
   }
   if (op.kind == OpKind::kReduce && !op.args.empty()) {
-    notes.push_back(absl::StrCat("v", op.args[0],
-                                 op.accumulate ? " += shard" : " -> shard"));
+    notes.push_back(absl::StrCat(
+        "v", op.args[0], op.accumulate ? " added to" : " ->", " shard"));
   }
   return absl::StrJoin(notes, ", ");
 }

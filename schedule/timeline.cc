@@ -60,7 +60,8 @@ std::vector<Interval> Run(const Plan& plan, const Program& program) {
   return intervals;
 }
 
-// A label that fits `width` columns; the dots of an op too short for it.
+// An op drawn `width` columns wide, its name cut to fit; a bar when there is
+// room for no more.
 std::string Cell(const std::string& name, int width) {
   const std::string label =
       absl::StrReplaceAll(name, {{"layers.", "L"},
