@@ -47,11 +47,6 @@ class Hash64 {
   uint64_t state_ = 0xcbf29ce484222325;
 };
 
-// The hash of one string.
-inline uint64_t HashString64(absl::string_view s) {
-  return Hash64().AddString(s).Get();
-}
-
 }  // namespace weft
 
 #endif  // WEFT_BASE_HASH64_H_

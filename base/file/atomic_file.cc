@@ -63,7 +63,7 @@ AtomicFile::~AtomicFile() {
 }
 
 absl::Status AtomicFile::Append(absl::string_view bytes) {
-  bytes_appended_ += static_cast<int64_t>(bytes.size());
+  RETURN_IF_ERROR(write_error_);
   if (buffer_.size() + bytes.size() > kBufferBytes) RETURN_IF_ERROR(Flush());
   if (bytes.size() >= kBufferBytes) return WriteThrough(bytes);
   buffer_.append(bytes.data(), bytes.size());
@@ -87,11 +87,13 @@ absl::Status AtomicFile::Flush() {
 }
 
 absl::Status AtomicFile::WriteThrough(absl::string_view bytes) {
+  RETURN_IF_ERROR(write_error_);
   while (!bytes.empty()) {
     const ssize_t n = write(fd_, bytes.data(), bytes.size());
     if (n < 0) {
       if (errno == EINTR) continue;
-      return Error(errno, "writing ");
+      write_error_ = Error(errno, "writing ");
+      return write_error_;
     }
     bytes.remove_prefix(static_cast<size_t>(n));
   }

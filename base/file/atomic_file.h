@@ -2,7 +2,6 @@
 #ifndef WEFT_BASE_FILE_ATOMIC_FILE_H_
 #define WEFT_BASE_FILE_ATOMIC_FILE_H_
 
-#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -20,10 +19,12 @@ namespace weft {
 //   RETURN_IF_ERROR(file->Append(body));
 //   return file->Commit();
 //
-// Guarantees: before Commit() returns OK, `path` is as it was; after, it holds
-// all that was appended, also when the machine stops. A file that is not
-// committed leaves nothing behind, unless the process is killed: then a file
-// whose name begins with that of `path` and ".tmp" stays.
+// Guarantees: `path` holds what it held before, or all that was appended. After
+// Commit() returns OK it holds the latter, also when the machine stops. A file
+// that is not committed leaves nothing behind, unless the process is killed:
+// then a file whose name begins with that of `path` and ".tmp" stays.
+// Errors are those of the system (NOT_FOUND, RESOURCE_EXHAUSTED and so on) and
+// name the path.
 // Thread-compatible.
 class AtomicFile {
  public:
@@ -34,12 +35,11 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
+  // Once it has failed, later calls and Commit() return the same error.
   absl::Status Append(absl::string_view bytes);
 
   // Call it once, last.
   absl::Status Commit();
-
-  int64_t bytes_appended() const { return bytes_appended_; }
 
  private:
   AtomicFile(std::string path, std::string temporary_path, int fd);
@@ -52,7 +52,7 @@ class AtomicFile {
   const std::string temporary_path_;
   int fd_;
   std::string buffer_;
-  int64_t bytes_appended_ = 0;
+  absl::Status write_error_;  // the first
 };
 
 }  // namespace weft

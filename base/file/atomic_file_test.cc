@@ -1,7 +1,9 @@
 #include "base/file/atomic_file.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -20,6 +22,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class AtomicFileTest : public ::testing::Test {
  protected:
@@ -54,7 +57,6 @@ TEST_F(AtomicFileTest, NothingIsSeenBeforeTheCommitAndAllAfter) {
   ASSERT_OK(file->Append("content"));
   ASSERT_OK(file->Commit());
   EXPECT_EQ(Content(path), "new content");
-  EXPECT_EQ(file->bytes_appended(), 11);
   EXPECT_THAT(FilesInFolder(), ElementsAre("x"));
 }
 
@@ -77,6 +79,26 @@ TEST_F(AtomicFileTest, AFileThatIsNotCommittedLeavesNothing) {
     ASSERT_OK(file->Append("half"));
   }
   EXPECT_THAT(FilesInFolder(), ElementsAre());
+}
+
+// A disk that is full for a moment: what was lost then is not committed.
+TEST_F(AtomicFileTest, AFailedAppendIsNeverCommitted) {
+  const std::string path = folder_ + "/x";
+  std::ofstream(path) << "old";
+  ASSERT_OK_AND_ASSIGN(auto file, AtomicFile::Create(path));
+  struct rlimit old_limit;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old_limit), 0);
+  struct rlimit limit = old_limit;
+  limit.rlim_cur = 1 << 20;
+  const auto old_handler = signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  const absl::Status append = file->Append(std::string(3 << 20, 'x'));
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &old_limit), 0);
+  signal(SIGXFSZ, old_handler);
+  EXPECT_THAT(append, Not(IsOk()));
+  EXPECT_EQ(file->Append("more"), append);
+  EXPECT_EQ(file->Commit(), append);
+  EXPECT_EQ(Content(path), "old");
 }
 
 TEST_F(AtomicFileTest, TwoWritersOfOnePathDoNotMix) {

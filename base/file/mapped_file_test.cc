@@ -1,5 +1,8 @@
 #include "base/file/mapped_file.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <fstream>
 #include <string>
 #include <utility>
@@ -47,6 +50,15 @@ TEST(MappedFileTest, BytesStayWhereTheyAreWhenTheObjectMoves) {
 TEST(MappedFileTest, AMissingFileIsNotFoundByItsName) {
   EXPECT_THAT(MappedFile::Open(::testing::TempDir() + "/missing"),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/missing")));
+}
+
+TEST(MappedFileTest, APipeIsRefusedWithoutWaitingForItsWriter) {
+  const std::string path = ::testing::TempDir() + "/pipe";
+  unlink(path.c_str());
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THAT(MappedFile::Open(path),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("not a regular file")));
 }
 
 TEST(MappedFileTest, AFolderIsRefused) {
