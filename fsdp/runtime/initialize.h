@@ -22,7 +22,8 @@ struct InitializeArgs {
   uint64_t seed = 0;
 };
 
-// Fills the resident weights. Called from work on `stream`.
+// Fills the resident weights and leaves their padding, which is zero. Called
+// from work on `stream`.
 void InitializeWeights(const InitializeArgs& args, device::Stream& stream);
 
 }  // namespace weft::fsdp

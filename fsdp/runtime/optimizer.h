@@ -24,14 +24,15 @@ struct AdamWConfig {
 };
 AdamWConfig AdamWConfigOf(const v1::OptimizerConfig& config);
 
-// What changes with every step; written by the host before the launches.
+// What changes with every step; written by the host before the launches. A
+// gradient is multiplied by `grad_scale`; a moment is divided by its `bias`.
 struct OptimizerScalars {
   double learning_rate = 0;
   double grad_scale = 1;
   double bias1 = 1;
   double bias2 = 1;
 };
-// `step` is from 1, `norm` the global gradient norm.
+// `step` is from 1, `norm` the global gradient norm, which is finite.
 OptimizerScalars ScalarsOf(const AdamWConfig& config, double learning_rate,
                            int64_t step, double norm);
 

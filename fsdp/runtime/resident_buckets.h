@@ -43,11 +43,12 @@ class ResidentBuckets {
  public:
   struct Options {
     device::Device* device = nullptr;
-    const UnitAssignment* units = nullptr;  // outlives this
+    const UnitAssignment* units = nullptr;
     World world;
     int rank = 0;
     std::vector<Residence> residence;  // by bucket
   };
+  // Requires: `residence` has an entry for every bucket; every dtype is f32.
   // RESOURCE_EXHAUSTED when the device has too little memory.
   static absl::StatusOr<std::unique_ptr<ResidentBuckets>> Create(
       Options options);
@@ -65,9 +66,11 @@ class ResidentBuckets {
   // This rank's slice of the bucket, whatever is resident.
   Range slice(int bucket) const { return views_[bucket].slice; }
 
-  // Memory for one reduced slice on its way to the shard; used by one stream.
+  // Memory for one reduced slice, of the largest bucket at most, on its way to
+  // the shard; used by one stream.
   float* staging() const;
 
+  // Bytes of the weights this rank holds, padding included.
   int64_t main_weight_bytes() const { return weights_->bytes(); }
 
  private:

@@ -1,60 +1,21 @@
-// Gather, reduce and the control record over loopback ranks.
 #include "fsdp/runtime/transfer.h"
 
-#include <cmath>
-#include <functional>
+#include <cstdint>
 #include <limits>
-#include <memory>
-#include <thread>
 #include <vector>
 
-#include "base/status_matchers.h"
-#include "fsdp/runtime/control.h"
+#include "absl/status/status.h"
+#include "base/no_destructor.h"
+#include "fsdp/runtime/testing/ranks.h"
 #include "gtest/gtest.h"
-#include "kernels/comm/loopback/loopback.h"
-#include "kernels/device/cpu/cpu_device.h"
+#include "kernels/comm/communicator.h"
+#include "kernels/device/device.h"
 
 namespace weft::fsdp {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr int64_t kElements = 32;
-
-// Calls `fn` as work on a stream of every rank.
-using RankFn =
-    std::function<absl::Status(comm::Communicator&, device::Stream&)>;
-
-struct RankWork {
-  const RankFn* fn;
-  comm::Communicator* comm;
-};
-
-absl::Status RunRank(void* arg, device::Stream& stream) {
-  const auto& work = *static_cast<RankWork*>(arg);
-  return (*work.fn)(*work.comm, stream);
-}
-
-void OnRanks(int ranks, const RankFn& fn) {
-  comm::LoopbackOptions options;
-  options.ranks = ranks;
-  auto world = comm::LoopbackWorld::Create(options);
-  ASSERT_OK(world);
-  std::vector<int> members;
-  for (int rank = 0; rank < ranks; ++rank) members.push_back(rank);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      ASSERT_OK_AND_ASSIGN(auto device, device::CreateCpuDevice({}));
-      ASSERT_OK_AND_ASSIGN(auto stream, device->CreateStream("test"));
-      ASSERT_OK_AND_ASSIGN(auto comm,
-                           (*world)->CreateCommunicator("test", members, rank));
-      RankWork work = {&fn, comm.get()};
-      stream->Launch(&RunRank, &work);
-      EXPECT_OK(stream->Synchronize());
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
 
 // Gradient element i of a rank; elements 28.. are padding and hold rubbish.
 std::vector<float> GradientOf(int rank, int microbatch) {
@@ -66,9 +27,9 @@ std::vector<float> GradientOf(int rank, int microbatch) {
 }
 
 const std::vector<Range>& Padding() {
-  static const std::vector<Range>& padding =
-      *new std::vector<Range>{{28, kElements}};
-  return padding;
+  static const NoDestructor<std::vector<Range>> padding(
+      std::vector<Range>{{28, kElements}});
+  return *padding;
 }
 
 ReduceWork WorkFor(comm::Communicator& comm, std::vector<float>& gradient) {
@@ -179,34 +140,6 @@ TEST(TransferTest, AddedUpAndReducedInPlaceIsTheSameMean) {
       return status;
     });
   }
-}
-
-TEST(ControlTest, AllRanksSeeTheSameTotals) {
-  OnRanks(3, [](comm::Communicator& comm, device::Stream& stream) {
-    const int rank = comm.rank();
-    const std::vector<float> a(5, rank + 1.0f);
-    const std::vector<float> b(3, 2.0f);
-    const std::vector<SliceView> slices = {{a.data(), 5}, {b.data(), 3}};
-    const std::vector<double> losses = {rank + 0.5, 10.0};
-    const std::vector<const double*> loss_values = {&losses[0], &losses[1]};
-    std::vector<double> record(ControlRecord::Doubles(2));
-    std::vector<double> records(3 * record.size());
-    record[ControlRecord::kWord] = rank == 1 ? 9 : -4;
-    record[ControlRecord::kTokens] = 6;
-    ControlWork work;
-    work.comm = &comm;
-    work.slices = slices;
-    work.losses = loss_values;
-    work.record = record.data();
-    work.records = records.data();
-    const absl::Status status = ExchangeControl(work, stream);
-    const ControlTotals totals = SumControl(records.data(), 3, 2);
-    EXPECT_DOUBLE_EQ(totals.norm, std::sqrt(5 * (1 + 4 + 9) + 3 * 3 * 4.0));
-    EXPECT_DOUBLE_EQ(totals.loss_sum, 0.5 + 1.5 + 2.5 + 30);
-    EXPECT_DOUBLE_EQ(totals.mean_loss(), 34.5 / 18);
-    EXPECT_EQ(totals.word, 9);
-    return status;
-  });
 }
 
 }  // namespace
