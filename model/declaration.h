@@ -19,8 +19,8 @@ enum class LayerKind : uint8_t { kEmbedding, kDecoder, kHead };
 
 // A node is one sub-operation of a layer for one microbatch.
 enum class NodeKind : uint8_t {
-  kLoad,         // tokens of the microbatch
-  kEmbedding,    //
+  kLoad,         // tokens of the microbatch and their labels
+  kEmbedding,    // rows of the embedding table
   kPreDispatch,  // attention, norm, shared expert, router, permutation
   kCounts,       // rows each expert gets from each rank of the EP group
   kDispatch,     // all-to-all of rows and probabilities to their experts
@@ -28,7 +28,7 @@ enum class NodeKind : uint8_t {
   kCombine,      // all-to-all back, sum, residual
   kMlp,          // dense feed-forward of a layer without experts
   kHead,         // final norm and output projection
-  kLoss,         //
+  kLoss,         // cross-entropy
 };
 const char* Name(NodeKind kind);
 
@@ -45,7 +45,7 @@ enum class Rows : uint8_t { kStatic, kReceived };
 // after a host_wait.
 enum class Space : uint8_t { kDevice, kHost };
 
-// Where in the dense layout a parameter belongs and how it starts.
+// A parameter: its shape, whose it is and how it starts.
 struct ParamDecl {
   std::string name;            // e.g. "layers.3.experts.down"
   int layer = 0;               // index into ModelDecl::layers
@@ -58,6 +58,7 @@ struct ParamDecl {
   double init_constant = 0;  // used when init_std is 0
   bool decay = false;        // weight decay applies
 
+  // Elements on one EP rank.
   int64_t local_elements() const;
 };
 
@@ -70,6 +71,7 @@ struct ValueDecl {
   int64_t max_rows = 0;  // exact when static, a bound when counted
   int64_t columns = 0;
 
+  // Bytes, exact when static, a bound when counted.
   int64_t max_bytes() const { return max_rows * columns * SizeOf(dtype); }
 };
 
@@ -87,13 +89,14 @@ struct PhaseDecl {
   std::vector<Arg> args;           // worker/layers receives spans in this order
   std::vector<int> params_read;    // in the order worker/layers receives them
   std::vector<int> grads_written;  // likewise
-  double flops = 0;                // with balanced routing
+  double flops = 0;                // on one rank, with balanced routing
 };
 
 struct NodeDecl {
   NodeKind kind = NodeKind::kLoad;
   std::vector<PhaseDecl> phases;
-  // The wgrad phase may run any time after the dgrad phase.
+  // The wgrad phase may run any time after the dgrad phase; else right after
+  // it.
   bool wgrad_can_wait = true;
   // The launching thread needs this node's host value before the next node.
   bool host_wait_after = false;

@@ -5,6 +5,9 @@
 #include <initializer_list>
 #include <string>
 #include <utility>
+#include <vector>
+
+#include "model/declaration_builder.h"
 
 namespace weft::model {
 namespace {
@@ -24,10 +27,10 @@ void Append(std::vector<T>& to, std::initializer_list<T> items) {
   to.insert(to.end(), items);
 }
 
-// Collects params and values, handing out their ids.
+// Declares the layers of a decoder, one after another.
 class Builder {
  public:
-  explicit Builder(const Shape& shape) : s_(shape) { decl_.tokens = s_.tokens; }
+  explicit Builder(const Shape& shape) : s_(shape) {}
 
   ModelDecl Build();
 
@@ -57,15 +60,18 @@ class Builder {
     int shared_gate_up_grad = -1;
   };
 
-  int Param(const std::string& name, std::vector<int64_t> shape, double std,
-            bool expert = false);
-  int Norm(const std::string& name);
+  int Param(const std::string& name, std::vector<int64_t> shape, double std) {
+    return out_.Param(name, std::move(shape), std);
+  }
+  int Norm(const std::string& name) { return out_.Norm(name, s_.hidden); }
   int Value(const std::string& name, int64_t rows, int64_t columns,
-            DType dtype = DType::kF32);
-  int Received(const std::string& name, int64_t columns);
+            DType dtype = DType::kF32) {
+    return out_.Value(name, rows, columns, dtype);
+  }
+  int Received(const std::string& name, int64_t columns) {
+    return out_.Received(name, s_.max_received_rows(), columns);
+  }
 
-  LayerDecl& BeginLayer(LayerKind kind, const std::string& name);
-  NodeDecl& AddNode(NodeKind kind);
   void EmbeddingLayer();
   void DecoderLayer(int index);
   void HeadLayer();
@@ -82,8 +88,13 @@ class Builder {
   void Mlp(const Attention& a);
   double AttentionFlops() const;
 
+  // Deviation of the matrices that write to the residual stream.
+  double ResidualStd() const {
+    return s_.init_std / std::sqrt(2.0 * s_.layers);
+  }
+
   const Shape& s_;
-  ModelDecl decl_;
+  DeclarationBuilder out_;
   int table_ = -1;   // embedding table
   int tokens_ = -1;  // value
   int labels_ = -1;  // value
@@ -93,89 +104,8 @@ class Builder {
   int dy_ = -1;      // gradient of y_
 };
 
-Arg R(int value) { return {value, Access::kRead}; }
-Arg W(int value) { return {value, Access::kWrite}; }
-Arg S(int value) { return {value, Access::kScratch}; }
-
-PhaseDecl MakePhase(Phase phase, Resource resource, Args args,
-                    std::vector<int> params = {}, std::vector<int> grads = {},
-                    double flops = 0) {
-  PhaseDecl decl;
-  decl.phase = phase;
-  decl.resource = resource;
-  decl.args = std::move(args);
-  decl.params_read = std::move(params);
-  decl.grads_written = std::move(grads);
-  decl.flops = flops;
-  return decl;
-}
-
-PhaseDecl Compute(Phase phase, Args args, std::vector<int> params = {},
-                  std::vector<int> grads = {}, double flops = 0) {
-  return MakePhase(phase, Resource::kCompute, std::move(args),
-                   std::move(params), std::move(grads), flops);
-}
-
-PhaseDecl Exchange(Phase phase, Args args) {
-  return MakePhase(phase, Resource::kExpertParallel, std::move(args));
-}
-
-int Builder::Param(const std::string& name, std::vector<int64_t> shape,
-                   double std, bool expert) {
-  ParamDecl param;
-  param.layer = decl_.layers.size() - 1;
-  param.name = decl_.layers.back().name + "." + name;
-  param.expert = expert;
-  param.local_shape = shape;
-  if (expert) param.local_shape[0] /= s_.ep;
-  param.shape = std::move(shape);
-  param.init_std = std;
-  param.decay = param.shape.size() >= 2;
-  decl_.params.push_back(std::move(param));
-  return decl_.params.size() - 1;
-}
-
-int Builder::Norm(const std::string& name) {
-  const int id = Param(name, {s_.hidden}, 0);
-  decl_.params[id].init_constant = 1;
-  return id;
-}
-
-int Builder::Value(const std::string& name, int64_t rows, int64_t columns,
-                   DType dtype) {
-  ValueDecl value;
-  value.layer = decl_.layers.size() - 1;
-  value.name = decl_.layers.back().name + "." + name;
-  value.dtype = dtype;
-  value.max_rows = rows;
-  value.columns = columns;
-  decl_.values.push_back(std::move(value));
-  return decl_.values.size() - 1;
-}
-
-int Builder::Received(const std::string& name, int64_t columns) {
-  const int id = Value(name, s_.max_received_rows(), columns);
-  decl_.values[id].rows = Rows::kReceived;
-  return id;
-}
-
-LayerDecl& Builder::BeginLayer(LayerKind kind, const std::string& name) {
-  LayerDecl layer;
-  layer.kind = kind;
-  layer.name = name;
-  decl_.layers.push_back(std::move(layer));
-  return decl_.layers.back();
-}
-
-NodeDecl& Builder::AddNode(NodeKind kind) {
-  NodeDecl node;
-  node.kind = kind;
-  decl_.layers.back().nodes.push_back(std::move(node));
-  return decl_.layers.back().nodes.back();
-}
-
 void Builder::EmbeddingLayer() {
-  BeginLayer(LayerKind::kEmbedding, "embedding");
+  out_.BeginLayer(LayerKind::kEmbedding, "embedding");
   table_ = Param("table", {s_.vocab, s_.hidden}, s_.init_std);
   tokens_ = Value("tokens", s_.tokens, 1, DType::kI32);
   labels_ = Value("labels", s_.tokens, 1, DType::kI32);
@@ -184,9 +114,9 @@ void Builder::EmbeddingLayer() {
   const int scratch =
       Value("scratch.grad", 1, 2 * s_.tokens + s_.vocab + 1, DType::kI32);
 
-  AddNode(NodeKind::kLoad).phases = {
+  out_.AddNode(NodeKind::kLoad).phases = {
       Compute(Phase::kForward, {W(tokens_), W(labels_)})};
-  AddNode(NodeKind::kEmbedding).phases = {
+  out_.AddNode(NodeKind::kEmbedding).phases = {
       Compute(Phase::kForward, {R(tokens_), W(y_)}, {table_}),
       Compute(Phase::kWgrad, {R(tokens_), R(dy_), S(scratch)}, {}, {table_}),
   };
@@ -205,11 +135,10 @@ Builder::Attention Builder::DeclareAttention() {
   const int64_t h = s_.hidden;
   const int64_t q = s_.qkv_columns();
   const int64_t out = s_.heads * s_.head_dim;
-  const double residual_std = s_.init_std / std::sqrt(2.0 * s_.layers);
   Attention a;
   a.norm1 = Norm("norm1");
   a.qkv_w = Param("qkv", {q, h}, s_.init_std);
-  a.out_w = Param("out", {h, out}, residual_std);
+  a.out_w = Param("out", {h, out}, ResidualStd());
   a.rstd1 = Value("rstd1", t, 1);
   a.xn1 = Value("xn1", t, h);
   a.qkv = Value("qkv", t, q);
@@ -233,8 +162,7 @@ Builder::Routing Builder::DeclareRouting() {
   r.index = Value("topk_index", t, k, DType::kI32);
   r.prob = Value("topk_prob", t, k);
   r.counts = Value("counts", 1, s_.experts, DType::kI32);
-  r.all = Value("counts_all", s_.ep, s_.experts, DType::kI32);
-  decl_.values[r.all].space = Space::kHost;
+  r.all = out_.HostValue("counts_all", s_.ep, s_.experts, DType::kI32);
   r.row_of_slot = Value("row_of_slot", t, k, DType::kI32);
   r.token_of_row = Value("token_of_row", n, 1, DType::kI32);
   r.slot_of_row = Value("slot_of_row", n, 1, DType::kI32);
@@ -310,8 +238,8 @@ void Builder::AddRouter(const Attention& a, const Routing& r, PreDispatch& p) {
 void Builder::AddSharedExpert(const Routing& r, PreDispatch& p) {
   const int gate_up =
       Param("shared_gate_up", {2 * s_.shared_ffn, s_.hidden}, s_.init_std);
-  const int down = Param("shared_down", {s_.hidden, s_.shared_ffn},
-                         s_.init_std / std::sqrt(2.0 * s_.layers));
+  const int down =
+      Param("shared_down", {s_.hidden, s_.shared_ffn}, ResidualStd());
   const int act_grad = Value("shared_act.grad", s_.tokens, s_.shared_ffn);
   Append(p.forward, {W(r.shared_gate_up), W(r.shared_act), W(r.shared_out)});
   Append(p.dgrad, {R(r.shared_gate_up), S(act_grad), W(r.shared_gate_up_grad)});
@@ -323,7 +251,7 @@ void Builder::AddSharedExpert(const Routing& r, PreDispatch& p) {
 }
 
 void Builder::AddPreDispatch(const PreDispatch& p) {
-  AddNode(NodeKind::kPreDispatch).phases = {
+  out_.AddNode(NodeKind::kPreDispatch).phases = {
       Compute(Phase::kForward, p.forward, p.params, {}, p.flops),
       Compute(Phase::kDgrad, p.dgrad, p.params, p.dgrad_grads, p.flops),
       Compute(Phase::kWgrad, p.wgrad, {}, p.wgrad_grads, p.flops),
@@ -331,13 +259,13 @@ void Builder::AddPreDispatch(const PreDispatch& p) {
 }
 
 void Builder::Counts(const Routing& r) {
-  NodeDecl& node = AddNode(NodeKind::kCounts);
+  NodeDecl& node = out_.AddNode(NodeKind::kCounts);
   node.phases = {Exchange(Phase::kForward, {R(r.counts), W(r.all)})};
   node.host_wait_after = true;
 }
 
 void Builder::Dispatch(const Routing& r) {
-  AddNode(NodeKind::kDispatch).phases = {
+  out_.AddNode(NodeKind::kDispatch).phases = {
       Exchange(Phase::kForward, {R(r.send_rows), R(r.send_prob), R(r.all),
                                  W(r.rows), W(r.row_prob)}),
       Exchange(Phase::kDgrad, {R(r.rows_grad), R(r.row_prob_grad), R(r.all),
@@ -347,18 +275,16 @@ void Builder::Dispatch(const Routing& r) {
 
 void Builder::Experts(const Routing& r) {
   const int64_t f = s_.expert_ffn;
-  const int gate_up_w =
-      Param("experts.gate_up", {s_.experts, 2 * f, s_.hidden}, s_.init_std,
-            /*expert=*/true);
-  const int down_w =
-      Param("experts.down", {s_.experts, s_.hidden, f},
-            s_.init_std / std::sqrt(2.0 * s_.layers), /*expert=*/true);
+  const int gate_up_w = out_.ExpertParam(
+      "experts.gate_up", {s_.experts, 2 * f, s_.hidden}, s_.init_std, s_.ep);
+  const int down_w = out_.ExpertParam(
+      "experts.down", {s_.experts, s_.hidden, f}, ResidualStd(), s_.ep);
   const int gate_up = Received("gate_up", 2 * f);
   const int act = Received("act", f);
   const int act_grad = Received("act.grad", f);
   const int gate_up_grad = Received("gate_up.grad", 2 * f);
   const double flops = 6.0 * s_.sent_rows() * s_.hidden * f;
-  AddNode(NodeKind::kExperts).phases = {
+  out_.AddNode(NodeKind::kExperts).phases = {
       Compute(
           Phase::kForward,
           {R(r.rows), R(r.row_prob), R(r.all), W(gate_up), W(act), W(r.out)},
@@ -380,7 +306,7 @@ void Builder::Combine(const Attention& a, const Routing& r) {
       R(r.out), R(r.all), R(a.h1), R(r.sorted_rows), R(r.sorted_experts),
       S(back),  W(y_)};
   if (s_.shared_ffn > 0) forward.push_back(R(r.shared_out));
-  AddNode(NodeKind::kCombine).phases = {
+  out_.AddNode(NodeKind::kCombine).phases = {
       Exchange(Phase::kForward, forward),
       Exchange(Phase::kDgrad,
                {R(dy_), R(r.all), R(r.token_of_row), S(d_back), W(r.out_grad)}),
@@ -393,8 +319,7 @@ void Builder::Mlp(const Attention& a) {
   const int64_t f = s_.ffn;
   const int norm2 = Norm("norm2");
   const int gate_up_w = Param("mlp.gate_up", {2 * f, h}, s_.init_std);
-  const int down_w =
-      Param("mlp.down", {h, f}, s_.init_std / std::sqrt(2.0 * s_.layers));
+  const int down_w = Param("mlp.down", {h, f}, ResidualStd());
   const int rstd2 = Value("rstd2", t, 1);
   const int xn2 = Value("xn2", t, h);
   const int gate_up = Value("gate_up", t, 2 * f);
@@ -404,7 +329,7 @@ void Builder::Mlp(const Attention& a) {
   const int gate_up_grad = Value("gate_up.grad", t, 2 * f);
   const std::vector<int> params = {norm2, gate_up_w, down_w};
   const double flops = 6.0 * t * h * f;
-  AddNode(NodeKind::kMlp).phases = {
+  out_.AddNode(NodeKind::kMlp).phases = {
       Compute(Phase::kForward,
               {R(a.h1), W(rstd2), W(xn2), W(gate_up), W(act), W(y_)}, params,
               {}, flops),
@@ -418,7 +343,7 @@ void Builder::Mlp(const Attention& a) {
 }
 
 void Builder::DecoderLayer(int index) {
-  BeginLayer(LayerKind::kDecoder, "layers." + std::to_string(index)).moe =
+  out_.BeginLayer(LayerKind::kDecoder, "layers." + std::to_string(index)).moe =
       s_.moe_layer[index];
   x_ = y_;
   dx_ = dy_;
@@ -442,7 +367,7 @@ void Builder::DecoderLayer(int index) {
 }
 
 void Builder::HeadLayer() {
-  BeginLayer(LayerKind::kHead, "head");
+  out_.BeginLayer(LayerKind::kHead, "head");
   const int64_t t = s_.tokens;
   const int64_t h = s_.hidden;
   const int norm = Norm("norm");
@@ -454,10 +379,11 @@ void Builder::HeadLayer() {
   const int lse = Value("lse", t, 1);
   const int logits_grad = Value("logits.grad", t, s_.vocab);
   const int xn_grad = Value("xn.grad", t, h);
-  decl_.loss_value = Value("loss", 1, 1, DType::kF64);
+  const int loss = Value("loss", 1, 1, DType::kF64);
+  out_.SetLoss(loss);
   const std::vector<int> params = {norm, output};
   const double flops = 2.0 * t * h * s_.vocab;
-  AddNode(NodeKind::kHead).phases = {
+  out_.AddNode(NodeKind::kHead).phases = {
       Compute(Phase::kForward, {R(y_), W(rstd), W(xn), W(logits)}, params, {},
               flops),
       Compute(Phase::kDgrad,
@@ -465,9 +391,8 @@ void Builder::HeadLayer() {
               params, {norm}, flops),
       Compute(Phase::kWgrad, {R(logits_grad), R(xn)}, {}, {output}, flops),
   };
-  AddNode(NodeKind::kLoss).phases = {
-      Compute(Phase::kForward,
-              {R(logits), R(labels_), W(lse), W(decl_.loss_value)}),
+  out_.AddNode(NodeKind::kLoss).phases = {
+      Compute(Phase::kForward, {R(logits), R(labels_), W(lse), W(loss)}),
       Compute(Phase::kDgrad, {R(logits), R(labels_), R(lse), W(logits_grad)}),
   };
 }
@@ -476,7 +401,7 @@ ModelDecl Builder::Build() {
   EmbeddingLayer();
   for (int i = 0; i < s_.layers; ++i) DecoderLayer(i);
   HeadLayer();
-  return std::move(decl_);
+  return out_.Take(s_.tokens);
 }
 
 }  // namespace

@@ -17,10 +17,10 @@ struct Shape {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
-  int64_t ffn = 0;
-  int64_t experts = 0;  // 0: no MoE layer
-  int64_t top_k = 0;
-  int64_t expert_ffn = 0;
+  int64_t ffn = 0;         // intermediate width of a dense layer
+  int64_t experts = 0;     // 0: no MoE layer
+  int64_t top_k = 0;       // experts a token is sent to
+  int64_t expert_ffn = 0;  // intermediate width of an expert
   int64_t shared_ffn = 0;  // 0: no shared expert
   bool renormalize_top_k = true;
   bool tie_embeddings = false;
@@ -33,11 +33,14 @@ struct Shape {
   int64_t microbatch = 0;    // sequences on one rank
   int64_t tokens = 0;        // sequence * microbatch
   int64_t microbatches = 0;  // of a step
-  int64_t ep = 1;
-  int64_t world = 1;
+  int64_t ep = 1;            // ranks of an expert-parallel group
+  int64_t world = 1;         // ranks of the job
 
+  // Of queries, keys and values side by side.
   int64_t qkv_columns() const { return (heads + 2 * kv_heads) * head_dim; }
+  // Experts of a layer on one rank.
   int64_t local_experts() const { return experts / ep; }
+  // Rows a rank sends to experts in one layer.
   int64_t sent_rows() const { return tokens * top_k; }
   // Most rows the experts of one rank can get from its EP group.
   int64_t max_received_rows() const;

@@ -1,0 +1,102 @@
+#include "model/declaration_builder.h"
+
+#include <utility>
+
+namespace weft::model {
+
+LayerDecl& DeclarationBuilder::BeginLayer(LayerKind kind,
+                                          const std::string& name) {
+  LayerDecl layer;
+  layer.kind = kind;
+  layer.name = name;
+  decl_.layers.push_back(std::move(layer));
+  return decl_.layers.back();
+}
+
+NodeDecl& DeclarationBuilder::AddNode(NodeKind kind) {
+  NodeDecl node;
+  node.kind = kind;
+  decl_.layers.back().nodes.push_back(std::move(node));
+  return decl_.layers.back().nodes.back();
+}
+
+int DeclarationBuilder::Param(const std::string& name,
+                              std::vector<int64_t> shape, double std) {
+  ParamDecl param;
+  param.layer = decl_.layers.size() - 1;
+  param.name = decl_.layers.back().name + "." + name;
+  param.local_shape = shape;
+  param.shape = std::move(shape);
+  param.init_std = std;
+  param.decay = param.shape.size() >= 2;
+  decl_.params.push_back(std::move(param));
+  return decl_.params.size() - 1;
+}
+
+int DeclarationBuilder::ExpertParam(const std::string& name,
+                                    std::vector<int64_t> shape, double std,
+                                    int64_t ep) {
+  const int id = Param(name, std::move(shape), std);
+  decl_.params[id].expert = true;
+  decl_.params[id].local_shape[0] /= ep;
+  return id;
+}
+
+int DeclarationBuilder::Norm(const std::string& name, int64_t columns) {
+  const int id = Param(name, {columns}, 0);
+  decl_.params[id].init_constant = 1;
+  return id;
+}
+
+int DeclarationBuilder::Value(const std::string& name, int64_t rows,
+                              int64_t columns, DType dtype) {
+  ValueDecl value;
+  value.layer = decl_.layers.size() - 1;
+  value.name = decl_.layers.back().name + "." + name;
+  value.dtype = dtype;
+  value.max_rows = rows;
+  value.columns = columns;
+  decl_.values.push_back(std::move(value));
+  return decl_.values.size() - 1;
+}
+
+int DeclarationBuilder::HostValue(const std::string& name, int64_t rows,
+                                  int64_t columns, DType dtype) {
+  const int id = Value(name, rows, columns, dtype);
+  decl_.values[id].space = Space::kHost;
+  return id;
+}
+
+int DeclarationBuilder::Received(const std::string& name, int64_t max_rows,
+                                 int64_t columns) {
+  const int id = Value(name, max_rows, columns);
+  decl_.values[id].rows = Rows::kReceived;
+  return id;
+}
+
+ModelDecl DeclarationBuilder::Take(int64_t tokens) {
+  decl_.tokens = tokens;
+  return std::move(decl_);
+}
+
+PhaseDecl Compute(Phase phase, std::vector<Arg> args, std::vector<int> params,
+                  std::vector<int> grads, double flops) {
+  PhaseDecl decl;
+  decl.phase = phase;
+  decl.resource = Resource::kCompute;
+  decl.args = std::move(args);
+  decl.params_read = std::move(params);
+  decl.grads_written = std::move(grads);
+  decl.flops = flops;
+  return decl;
+}
+
+PhaseDecl Exchange(Phase phase, std::vector<Arg> args) {
+  PhaseDecl decl;
+  decl.phase = phase;
+  decl.resource = Resource::kExpertParallel;
+  decl.args = std::move(args);
+  return decl;
+}
+
+}  // namespace weft::model

@@ -1,0 +1,62 @@
+// Collects a declaration layer by layer: what the file of each layer kind uses.
+#ifndef WEFT_MODEL_DECLARATION_BUILDER_H_
+#define WEFT_MODEL_DECLARATION_BUILDER_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/declaration.h"
+
+namespace weft::model {
+
+// Hands out the ids of params and values. What is added belongs to the layer
+// begun last, whose name, with a dot, goes before its own.
+//
+// Requires: a layer has begun.
+class DeclarationBuilder {
+ public:
+  // References hold until the next layer or node.
+  LayerDecl& BeginLayer(LayerKind kind, const std::string& name);
+  NodeDecl& AddNode(NodeKind kind);
+
+  // A parameter of this shape in the whole model, that begins normal with
+  // deviation `std`. Only those of two and more dimensions decay.
+  int Param(const std::string& name, std::vector<int64_t> shape, double std);
+  // One whose first dimension, the experts, is divided over `ep` ranks.
+  int ExpertParam(const std::string& name, std::vector<int64_t> shape,
+                  double std, int64_t ep);
+  // A norm's scale: ones.
+  int Norm(const std::string& name, int64_t columns);
+
+  int Value(const std::string& name, int64_t rows, int64_t columns,
+            DType dtype = DType::kF32);
+  // One that the launching thread reads.
+  int HostValue(const std::string& name, int64_t rows, int64_t columns,
+                DType dtype);
+  // f32, with a counted number of rows.
+  int Received(const std::string& name, int64_t max_rows, int64_t columns);
+
+  void SetLoss(int value) { decl_.loss_value = value; }
+
+  // The declaration of a microbatch of so many tokens on one rank.
+  ModelDecl Take(int64_t tokens);
+
+ private:
+  ModelDecl decl_;
+};
+
+// Args of a phase: read, written, scratch.
+inline Arg R(int value) { return {value, Access::kRead}; }
+inline Arg W(int value) { return {value, Access::kWrite}; }
+inline Arg S(int value) { return {value, Access::kScratch}; }
+
+// A phase that computes, and one that exchanges rows with the EP group.
+PhaseDecl Compute(Phase phase, std::vector<Arg> args,
+                  std::vector<int> params = {}, std::vector<int> grads = {},
+                  double flops = 0);
+PhaseDecl Exchange(Phase phase, std::vector<Arg> args);
+
+}  // namespace weft::model
+
+#endif  // WEFT_MODEL_DECLARATION_BUILDER_H_
