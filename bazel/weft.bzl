@@ -14,13 +14,17 @@ WEFT_COPTS = [
     "-Wno-sign-compare",
 ]
 
+# Bodies of tests run once: optimizing them takes longer than it saves. What
+# they test keeps the flags of the configuration.
+TEST_COPTS = WEFT_COPTS + ["-O0"]
+
 def weft_cc_library(name, copts = [], deps = [], testonly = False, **kwargs):
     """A cc_library of our own code."""
     check_layering(name, deps, testonly)
     native.cc_library(
         name = name,
         testonly = testonly,
-        copts = WEFT_COPTS + copts,
+        copts = (TEST_COPTS if testonly else WEFT_COPTS) + copts,
         deps = deps,
         **kwargs
     )
@@ -45,7 +49,7 @@ def weft_cc_test(name, size = "small", copts = [], deps = [], **kwargs):
     native.cc_test(
         name = name,
         size = size,
-        copts = WEFT_COPTS + copts,
+        copts = TEST_COPTS + copts,
         deps = deps + ["//third_party:gtest_main"],
         **kwargs
     )

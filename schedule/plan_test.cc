@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string>
 
+#include "absl/strings/str_split.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -274,18 +275,42 @@ INSTANTIATE_TEST_SUITE_P(
                            v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS,
                            {2, 2, 4, 2}}));
 
-TEST(DrawTimelineTest, RowsFitAndShowBothMicrobatches) {
-  v1::TrainingJob job = SmallJob({2, 2, 2, 2});
-  ASSERT_OK_AND_ASSIGN(Plan plan, Compile(job));
-  const std::string text = DrawTimeline(plan, plan.train, 200);
-  EXPECT_THAT(text, HasSubstr("compute |"));
-  EXPECT_THAT(text, HasSubstr("[F1"));
-  EXPECT_THAT(text, HasSubstr("[B0"));
-  size_t begin = 0;
-  for (size_t end; (end = text.find('\n', begin)) != std::string::npos;
-       begin = end + 1) {
-    EXPECT_LE(end - begin, 210);
+int CountOf(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = text.find(part); at != std::string::npos;
+       at = text.find(part, at + 1)) {
+    ++count;
   }
+  return count;
+}
+
+TEST(DrawTimelineTest, NamesEveryOpThatTakesTime) {
+  ASSERT_OK_AND_ASSIGN(Plan plan, Compile(SmallJob({2, 2, 2, 2})));
+  int ops = 0;
+  for (const Op& op : plan.train.ops) {
+    ops += op.kind != OpKind::kHostWait && op.kind != OpKind::kRelease;
+  }
+  const std::string text = DrawTimeline(plan, plan.train, 1 << 20);
+  EXPECT_EQ(CountOf(text, "["), ops);
+  EXPECT_EQ(CountOf(text, "]"), ops);
+  EXPECT_THAT(text, HasSubstr("[F1 L0.attn"));
+  EXPECT_THAT(text, HasSubstr("[B0 L1.dispatch"));
+}
+
+TEST(DrawTimelineTest, GoesOnInFurtherBlocksThatFit) {
+  ASSERT_OK_AND_ASSIGN(Plan plan, Compile(SmallJob({2, 2, 2, 2})));
+  const std::string text = DrawTimeline(plan, plan.train, 90);
+  EXPECT_GT(CountOf(text, "compute |"), 1);
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    EXPECT_LE(line.size(), 90) << line;
+  }
+}
+
+TEST(DrawTimelineTest, SaysHowMuchItLeavesOut) {
+  ASSERT_OK_AND_ASSIGN(Plan plan, Compile(SmallJob({8, 4, 2, 2})));
+  const std::string text = DrawTimeline(plan, plan.train, 30);
+  EXPECT_EQ(CountOf(text, "compute |"), 100);
+  EXPECT_THAT(text, HasSubstr(" more blocks"));
 }
 
 }  // namespace

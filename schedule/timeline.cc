@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -17,14 +19,20 @@ struct Interval {
   double end = 0;
 };
 
+// Longer timelines are cut.
+constexpr size_t kMaxBlocks = 100;
+
 // Bytes count like this many FLOPs, so that a picture shows transfers at a size
 // comparable with the GEMMs beside them.
 constexpr double kFlopsPerByte = 64;
 
+// In FLOPs; what is cheaper than one counts as one.
 double Cost(const Plan& plan, const Program& program, const Op& op) {
   if (op.kind == OpKind::kHostWait || op.kind == OpKind::kRelease) return 0;
   if (op.kind == OpKind::kNode && op.stream == StreamKind::kCompute) {
-    return plan.model.node(op.layer, op.node).Find(op.phase)->flops;
+    const double flops =
+        plan.model.node(op.layer, op.node).Find(op.phase)->flops;
+    return std::max(flops, 1.0);
   }
   double bytes = 0;
   if (op.kind == OpKind::kNode) {
@@ -35,7 +43,7 @@ double Cost(const Plan& plan, const Program& program, const Op& op) {
   } else if (op.bucket >= 0 && op.kind != OpKind::kOptimizer) {
     bytes = plan.units.buckets[op.bucket].elements * 4.0;
   }
-  return bytes * kFlopsPerByte;
+  return std::max(bytes * kFlopsPerByte, 1.0);
 }
 
 // Starts every op when its stream is free and its waits are over.
@@ -60,51 +68,103 @@ std::vector<Interval> Run(const Plan& plan, const Program& program) {
   return intervals;
 }
 
-// An op drawn `width` columns wide, its name cut to fit; a bar when there is
-// room for no more.
-std::string Cell(const std::string& name, int width) {
-  const std::string label =
-      absl::StrReplaceAll(name, {{"layers.", "L"},
-                                 {".pre_dispatch", " attn"},
-                                 {".dispatch", " disp"},
-                                 {".combine", " comb"},
-                                 {".experts", " exp"},
-                                 {".counts", " cnt"},
-                                 {"gather ", ""},
-                                 {"reduce ", ""}});
-  if (width <= 0) return "";
-  if (width == 1) return "|";
-  std::string cell = "[";
-  absl::StrAppend(&cell, label.substr(0, width - 2));
-  cell.resize(width - 1, '-');
-  return cell + "]";
+// An op as it is drawn.
+struct Cell {
+  int row = 0;  // stream
+  std::string label;
+  Interval interval;
+};
+
+// "[F1 L0.attn]" for the op "F1 layers.0.pre_dispatch".
+std::string Label(const Plan& plan, const Op& op) {
+  const std::string name = OpName(plan.model, plan.units, op);
+  return absl::StrCat("[",
+                      absl::StrReplaceAll(name, {{"layers.", "L"},
+                                                 {".pre_dispatch", ".attn"},
+                                                 {"embedding.embedding", "emb"},
+                                                 {"head.head", "head"},
+                                                 {"head.loss", "loss"}}),
+                      "]");
+}
+
+std::vector<Cell> Cells(const Plan& plan, const Program& program) {
+  const std::vector<Interval> intervals = Run(plan, program);
+  std::vector<Cell> cells;
+  for (int id = 0; id < program.ops.size(); ++id) {
+    const Op& op = program.ops[id];
+    if (intervals[id].end <= intervals[id].begin) continue;
+    cells.push_back(
+        {static_cast<int>(op.stream), Label(plan, op), intervals[id]});
+  }
+  return cells;
+}
+
+// Column of every moment at which an op begins or ends: as far left as leaves
+// each cell as wide as its label.
+std::map<double, int> Columns(const std::vector<Cell>& cells) {
+  std::map<double, std::vector<const Cell*>> ending;
+  for (const Cell& cell : cells) {
+    ending[cell.interval.begin];
+    ending[cell.interval.end].push_back(&cell);
+  }
+  std::map<double, int> columns;
+  int column = -1;
+  for (const auto& [moment, ended] : ending) {
+    ++column;
+    for (const Cell* cell : ended) {
+      const int width = static_cast<int>(cell->label.size());
+      column = std::max(column, columns.at(cell->interval.begin) + width);
+    }
+    columns[moment] = column;
+  }
+  return columns;
+}
+
+std::array<std::string, kNumStreams> Rows(const std::vector<Cell>& cells) {
+  const std::map<double, int> columns = Columns(cells);
+  std::array<std::string, kNumStreams> rows;
+  for (const Cell& cell : cells) {
+    const int begin = columns.at(cell.interval.begin);
+    const int end = columns.at(cell.interval.end);
+    std::string& row = rows[cell.row];
+    row.resize(begin, ' ');
+    row += cell.label;
+    row.pop_back();
+    row.resize(end - 1, '-');
+    row += ']';
+  }
+  return rows;
 }
 
 }  // namespace
 
 std::string DrawTimeline(const Plan& plan, const Program& program,
                          int max_columns) {
-  const std::vector<Interval> intervals = Run(plan, program);
-  double total = 0;
-  for (const Interval& interval : intervals) {
-    total = std::max(total, interval.end);
-  }
-  if (total <= 0) return "";
-  const double scale = max_columns / total;
-  std::array<std::string, kNumStreams> rows;
-  for (int id = 0; id < program.ops.size(); ++id) {
-    const Op& op = program.ops[id];
-    const int begin = static_cast<int>(intervals[id].begin * scale);
-    const int end = static_cast<int>(intervals[id].end * scale);
-    std::string& row = rows[static_cast<int>(op.stream)];
-    if (end <= begin || end <= row.size()) continue;
-    row.resize(std::max<size_t>(row.size(), begin), ' ');
-    row += Cell(OpName(plan.model, plan.units, op), end - row.size());
-  }
-  std::string text;
-  for (int s = 0; s < kNumStreams; ++s) {
-    absl::StrAppendFormat(&text, "%-8s|%s\n", Name(static_cast<StreamKind>(s)),
-                          rows[s]);
+  constexpr int kNameColumns = 9;  // "compute |"
+  const std::array<std::string, kNumStreams> rows = Rows(Cells(plan, program));
+  size_t columns = 0;
+  for (const std::string& row : rows) columns = std::max(columns, row.size());
+  const size_t width = std::max(max_columns - kNameColumns, 1);
+  std::string text =
+      "F forward, B data gradient, W weight gradient, each of the microbatch "
+      "that follows;\n"
+      "side by side in time, lengths not to scale.\n\n";
+  for (size_t begin = 0; begin < columns; begin += width) {
+    if (begin / width == kMaxBlocks) {
+      absl::StrAppend(&text, "... and ", (columns - begin - 1) / width + 1,
+                      " more blocks: draw a job of fewer layers or "
+                      "microbatches\n");
+      break;
+    }
+    if (begin > 0) text += '\n';
+    for (int s = 0; s < kNumStreams; ++s) {
+      const std::string& row = rows[s];
+      std::string line = absl::StrFormat(
+          "%-8s|%s", Name(static_cast<StreamKind>(s)),
+          begin < row.size() ? row.substr(begin, width) : std::string());
+      line.erase(line.find_last_not_of(' ') + 1);
+      absl::StrAppend(&text, line, "\n");
+    }
   }
   return text;
 }
