@@ -13,12 +13,13 @@ die() {
 }
 
 # Runs Bazel. WEFT_BAZEL_STARTUP adds startup options, such as
-# --output_base=/tmp/base for builds side by side.
+# --output_base=/tmp/base for builds side by side. Its server outlives the
+# command, so it gets no lock: commands hold theirs on descriptor 9.
 run_bazel() {
   local startup=()
   read -r -a startup <<<"${WEFT_BAZEL_STARTUP:-}"
   HOME="${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}" \
-    bazel ${startup[@]+"${startup[@]}"} "$@"
+    bazel ${startup[@]+"${startup[@]}"} "$@" 9>&-
 }
 
 # tracked PATTERN...: the tracked files that exist, NUL-separated.

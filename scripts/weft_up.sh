@@ -28,6 +28,9 @@ weft_up() {
   fi
 
   local folder="$WEFT_STATE/up"
+  mkdir -p "$WEFT_STATE"
+  exec 9>"$WEFT_STATE/up.lock"
+  flock -n 9 || die "a cluster is being started already"
   if cluster_is_up "$folder"; then
     die "a cluster is up already, at $(address_of "$folder" || echo '?');" \
       "stop it with ./weft down"
