@@ -7,12 +7,12 @@ nothing here reads.
 
 load("//bazel:weft.bzl", "weft_cc_benchmark", "weft_cc_library", "weft_cc_test")
 
-OPS_COPTS = [
-    "-O3",
+_TARGET_COPTS = [
     "-march=x86-64-v3",
     "-fno-math-errno",
     "-fno-trapping-math",
 ]
+OPS_COPTS = ["-O3"] + _TARGET_COPTS
 
 # oneDNN asks OpenMP how many threads to use; a worker is launched with one.
 _ENV = {"OMP_NUM_THREADS": "1"}
@@ -33,7 +33,7 @@ def op_test(name, srcs, deps = [], **kwargs):
     weft_cc_test(
         name = name,
         srcs = srcs,
-        copts = OPS_COPTS,
+        copts = _TARGET_COPTS,
         env = _ENV,
         deps = deps + ["//kernels/ops/testing"],
         **kwargs
