@@ -2,6 +2,7 @@
 #ifndef WEFT_COORDINATOR_CORE_ADMISSION_H_
 #define WEFT_COORDINATOR_CORE_ADMISSION_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,13 +14,17 @@
 
 namespace weft::coordinator {
 
+// Largest plan. It travels to a worker in one message, of which the transport
+// takes 64 MiB; the rest of the message needs little.
+inline constexpr int64_t kMaxPlanBytes = int64_t{60} << 20;
+
 struct AdmittedJob {
   std::vector<std::string> warnings;
   std::shared_ptr<const CompiledPlan> plan;  // the queue's and its runs'
 };
 
 // Validates, compiles and verifies. INVALID_ARGUMENT with all violations (see
-// validate.h); INTERNAL when the compiler fails.
+// validate.h), or when the plan is too large; INTERNAL when the compiler fails.
 absl::StatusOr<AdmittedJob> Admit(const v1::TrainingJob& job,
                                   const PlanCompiler& compiler);
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/status_matchers.h"
+#include "coordinator/core/admission.h"
 #include "coordinator/core/dispatcher.h"
 #include "coordinator/core/dispatcher_fixture.h"
 #include "coordinator/core/test_fakes.h"
@@ -145,6 +146,16 @@ TEST_F(DispatcherTest, CompilerFaultsAreInternal) {
   EXPECT_THAT(TrySubmit(MakeLegalJob()),
               StatusIs(absl::StatusCode::kInternal,
                        HasSubstr("does not compile: cycle at op 7")));
+}
+
+TEST_F(DispatcherTest, APlanTooLargeToTravelIsRefused) {
+  compiler_.unit_name_bytes = kMaxPlanBytes;
+  EXPECT_THAT(TrySubmit(MakeLegalJob()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("batch.global_batch=4 makes a plan"),
+                             HasSubstr("at most 62914560 bytes"))));
+  compiler_.unit_name_bytes = kMaxPlanBytes - 1000;
+  EXPECT_OK(TrySubmit(MakeLegalJob()));
 }
 
 TEST_F(DispatcherTest, SubmittingTwiceWithOneRequestIdMakesOneJob) {

@@ -28,11 +28,13 @@ class FakePlanCompiler : public PlanCompiler {
  public:
   absl::StatusOr<CompiledPlan> Compile(
       const v1::TrainingJob& job) const override {
+    if (hold != nullptr) hold->WaitForNotification();
     if (!error.ok()) return error;
     CompiledPlan plan;
     plan.summary.set_ops(12);
     plan.summary.set_arena_bytes(4096);
     plan.units.set_hash(kFakeUnitsHash);
+    plan.units.add_units()->set_name(std::string(unit_name_bytes, 'u'));
     if (job.eval().batches() > 0) plan.eval.emplace();
     return plan;
   }
@@ -47,6 +49,8 @@ class FakePlanCompiler : public PlanCompiler {
   }
 
   absl::Status error;
+  size_t unit_name_bytes = 0;    // makes plans larger
+  Notification* hold = nullptr;  // what Compile() waits for
 };
 
 // Keeps what is sent. Thread-safe.
