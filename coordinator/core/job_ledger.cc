@@ -9,6 +9,7 @@
 #include "base/logging.h"
 #include "base/status_macros.h"
 #include "coordinator/core/job_state.h"
+#include "coordinator/store/store.h"
 #include "google/protobuf/timestamp.pb.h"
 #include "weft/v1/job_service.pb.h"
 
@@ -16,7 +17,7 @@ namespace weft::coordinator {
 namespace {
 
 // Updates of one job that wait for the store; the oldest go first.
-constexpr size_t kMaxUnsavedUpdates = 4096;
+constexpr size_t kMaxUnsavedUpdates = kUpdatesKept;
 
 google::protobuf::Timestamp ToProto(absl::Time time) {
   const int64_t ns = absl::ToUnixNanos(time);

@@ -53,6 +53,9 @@ absl::Status MemoryStore::UpdateJob(
   Row& row = rows_[it->second];
   row.job = job;
   row.updates.insert(row.updates.end(), updates.begin(), updates.end());
+  if (row.updates.size() > kUpdatesKept) {
+    row.updates.erase(row.updates.begin(), row.updates.end() - kUpdatesKept);
+  }
   return absl::OkStatus();
 }
 

@@ -194,7 +194,15 @@ absl::Status SqliteStore::WriteUpdate(
     insert->BindBlob(3, entry.SerializeAsString());
     RETURN_IF_ERROR(insert->Run());
   }
-  return absl::OkStatus();
+  if (updates.empty()) return absl::OkStatus();
+  // Revisions count up by one.
+  ASSIGN_OR_RETURN(
+      SqliteStatement * forget,
+      database_->Prepare(
+          "DELETE FROM updates WHERE job_id = ? AND revision <= ?"));
+  forget->BindText(1, job.id());
+  forget->BindInt(2, updates.back().revision() - kUpdatesKept);
+  return forget->Run();
 }
 
 absl::StatusOr<v1::Job> SqliteStore::GetJob(absl::string_view job_id) {

@@ -23,6 +23,10 @@ struct JobPage {
   int64_t next = 0;
 };
 
+// Updates of a job that are kept, the latest ones: a job of millions of steps
+// must not fill the disk.
+inline constexpr int kUpdatesKept = 4096;
+
 // Guarantees: a call that returns OK has happened completely, one that returns
 // an error not at all, also across a crash. Reads see all writes that have
 // returned. Errors other than those named: UNAVAILABLE when the store is busy
@@ -55,7 +59,8 @@ class Store {
   // Jobs in a state that is not final, oldest first.
   virtual absl::StatusOr<std::vector<v1::Job>> UnfinishedJobs() = 0;
 
-  // The latest `limit` updates of a job, in order of revision.
+  // The latest `limit` updates of a job, or kUpdatesKept when that is less, in
+  // order of revision.
   virtual absl::StatusOr<std::vector<v1::WatchJobResponse>> LatestUpdates(
       absl::string_view job_id, int limit) = 0;
 

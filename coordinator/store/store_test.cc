@@ -136,6 +136,19 @@ TEST_P(StoreConformance, UpdatesAJobAndItsHistory) {
   EXPECT_THAT(updates, IsEmpty());
 }
 
+TEST_P(StoreConformance, KeepsTheLatestUpdatesOnly) {
+  ASSERT_OK(store_->CreateJob(MakeJob("a"), ""));
+  std::vector<v1::WatchJobResponse> updates;
+  for (int i = 1; i <= kUpdatesKept; ++i) updates.push_back(MakeStep(i, 1));
+  ASSERT_OK(store_->UpdateJob(MakeJob("a"), updates));
+  ASSERT_OK(store_->UpdateJob(MakeJob("a"), {MakeStep(kUpdatesKept + 1, 1),
+                                             MakeStep(kUpdatesKept + 2, 1)}));
+  ASSERT_OK_AND_ASSIGN(updates, store_->LatestUpdates("a", 1 << 20));
+  ASSERT_EQ(updates.size(), kUpdatesKept);
+  EXPECT_EQ(updates.front().revision(), 3);
+  EXPECT_EQ(updates.back().revision(), kUpdatesKept + 2);
+}
+
 TEST_P(StoreConformance, RefusesToUpdateAnUnknownJob) {
   EXPECT_THAT(store_->UpdateJob(MakeJob("a"), {MakeStep(1, 1)}),
               StatusIs(absl::StatusCode::kNotFound));
