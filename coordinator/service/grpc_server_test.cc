@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -256,6 +257,48 @@ TEST_F(GrpcServerTest, ValidatesAndShowsPlansWithoutQueueing) {
             grpc::StatusCode::INVALID_ARGUMENT);
   request.set_job_id("nobody");
   EXPECT_EQ(client_->Call(get_plan).error_code(), grpc::StatusCode::NOT_FOUND);
+  request.clear_target();
+  const grpc::Status status = client_->Call(get_plan);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(BadRequestOf(status).field_violations(0).field(), "target");
+}
+
+// More calls than the server has threads wait for the compiler.
+TEST_F(GrpcServerTest, CompilingKeepsNobodyElseWaiting) {
+  const v1::Job job = Submit(MakeLegalJob());
+  Notification release;
+  compiler_.hold = &release;
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 40; ++i) {
+    callers.emplace_back([this] {
+      v1::ValidateJobRequest request;
+      *request.mutable_job() = MakeLegalJob();
+      v1::ValidateJobResponse response;
+      EXPECT_TRUE(client_
+                      ->Call([&](grpc::ClientContext* context) {
+                        return client_->jobs().ValidateJob(context, request,
+                                                           &response);
+                      })
+                      .ok());
+    });
+  }
+  const auto deadline = DeadlineAfter(absl::Milliseconds(500));
+  while (std::chrono::steady_clock::now() < deadline && !HasFailure()) {
+    EXPECT_EQ(client_->Get(job.id()).id(), job.id());
+  }
+  release.Notify();
+  for (std::thread& caller : callers) caller.join();
+}
+
+TEST_F(GrpcServerTest, AnErrorFitsTheTrailersOfACall) {
+  v1::GetJobRequest request;
+  request.set_job_id(std::string(1 << 20, 'x'));
+  v1::GetJobResponse response;
+  const grpc::Status status = client_->Call([&](grpc::ClientContext* context) {
+    return client_->jobs().GetJob(context, request, &response);
+  });
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_THAT(status.error_message(), HasSubstr("no job \"xxx"));
 }
 
 TEST_F(GrpcServerTest, RunsAJobOnAttachedWorkers) {
@@ -419,8 +462,20 @@ TEST_F(GrpcServerTest, ShutdownEndsEveryStream) {
   auto worker = Attach("w-0");
   const v1::Job job = Submit(MakeLegalJob(1, 1));
   Start(*worker);
+  const v1::Job queued = Submit(MakeLegalJob(1, 1));
+  v1::WatchJobRequest request;
+  request.set_job_id(queued.id());
+  grpc::ClientContext context;
+  SetDeadline(&context);
+  auto watch = client_->jobs().WatchJob(&context, request);
+  v1::WatchJobResponse message;
+  EXPECT_TRUE(watch->Read(&message));
   dispatcher_->Shutdown();
   server_->Shutdown(absl::ZeroDuration());
+  // The job goes on after a restart: the code says to watch again.
+  while (watch->Read(&message)) {
+  }
+  EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(worker->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_THAT(store_->GetJob(job.id())->message(),
               HasSubstr("the coordinator was stopped"));

@@ -2,21 +2,22 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <functional>
 #include <memory>
-#include <string>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "base/status_macros.h"
 #include "coordinator/core/admission.h"
 #include "coordinator/core/dispatcher.h"
 #include "coordinator/core/plan_compiler.h"
 #include "coordinator/core/validate.h"
 #include "coordinator/core/watch_hub.h"
 #include "coordinator/service/status.h"
+#include "coordinator/service/task_threads.h"
 #include "weft/v1/job_service.grpc.pb.h"
 #include "weft/v1/job_service.pb.h"
 
@@ -105,9 +106,24 @@ class WatchReactor : public grpc::ServerWriteReactor<v1::WatchJobResponse> {
   bool is_finished_ = false;
 };
 
-// Finishes a call that does not wait for anything.
-ServerUnaryReactor* FinishWith(CallbackServerContext* context,
-                               const absl::Status& status) {
+// Plans compiled at once; the next ones wait.
+constexpr int kCompilingThreads = 2;
+
+// How a call ends, having filled in its response if it was successful.
+template <typename Response>
+absl::Status Answer(absl::StatusOr<Response> result, Response* response) {
+  if (result.ok()) *response = *std::move(result);
+  return result.status();
+}
+
+template <typename Response>
+absl::Status AnswerJob(absl::StatusOr<v1::Job> result, Response* response) {
+  if (result.ok()) *response->mutable_job() = *std::move(result);
+  return result.status();
+}
+
+ServerUnaryReactor* FinishNow(CallbackServerContext* context,
+                              const absl::Status& status) {
   ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(ToGrpc(status));
   return reactor;
@@ -116,38 +132,46 @@ ServerUnaryReactor* FinishWith(CallbackServerContext* context,
 class JobServiceImpl final : public v1::JobService::CallbackService {
  public:
   JobServiceImpl(Dispatcher* dispatcher, const PlanCompiler* compiler)
-      : dispatcher_(*dispatcher), compiler_(*compiler) {}
+      : dispatcher_(*dispatcher),
+        compiler_(*compiler),
+        compiling_(kCompilingThreads) {}
 
   ServerUnaryReactor* SubmitJob(CallbackServerContext* context,
                                 const v1::SubmitJobRequest* request,
                                 v1::SubmitJobResponse* response) override {
-    if (!request->has_job()) return FinishWith(context, NoJob());
-    return AnswerJob(context, dispatcher_.Submit(*request), response);
+    if (!request->has_job()) return FinishNow(context, NoJob());
+    return FinishLater(context, [=] {
+      return AnswerJob(dispatcher_.Submit(*request), response);
+    });
   }
 
   ServerUnaryReactor* ValidateJob(CallbackServerContext* context,
                                   const v1::ValidateJobRequest* request,
                                   v1::ValidateJobResponse* response) override {
-    if (!request->has_job()) return FinishWith(context, NoJob());
-    return Answer(context, ValidateOnly(*request, compiler_), response);
+    if (!request->has_job()) return FinishNow(context, NoJob());
+    return FinishLater(context, [=] {
+      return Answer(ValidateOnly(*request, compiler_), response);
+    });
   }
 
   ServerUnaryReactor* GetJob(CallbackServerContext* context,
                              const v1::GetJobRequest* request,
                              v1::GetJobResponse* response) override {
-    return AnswerJob(context, dispatcher_.Get(request->job_id()), response);
+    return FinishNow(context,
+                     AnswerJob(dispatcher_.Get(request->job_id()), response));
   }
 
   ServerUnaryReactor* ListJobs(CallbackServerContext* context,
                                const v1::ListJobsRequest* request,
                                v1::ListJobsResponse* response) override {
-    return Answer(context, dispatcher_.List(*request), response);
+    return FinishNow(context, Answer(dispatcher_.List(*request), response));
   }
 
   ServerUnaryReactor* CancelJob(CallbackServerContext* context,
                                 const v1::CancelJobRequest* request,
                                 v1::CancelJobResponse* response) override {
-    return AnswerJob(context, dispatcher_.Cancel(*request), response);
+    return FinishNow(context,
+                     AnswerJob(dispatcher_.Cancel(*request), response));
   }
 
   grpc::ServerWriteReactor<v1::WatchJobResponse>* WatchJob(
@@ -159,16 +183,13 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
   ServerUnaryReactor* GetPlan(CallbackServerContext* context,
                               const v1::GetPlanRequest* request,
                               v1::GetPlanResponse* response) override {
-    if (request->has_job()) {
-      return Answer(context,
-                    DescribePlan(request->job(), request->rank(), compiler_),
-                    response);
+    if (request->target_case() == v1::GetPlanRequest::TARGET_NOT_SET) {
+      return FinishNow(context, ToStatus({{"target",
+                                           "neither job_id nor job is set; "
+                                           "one of them is required"}}));
     }
-    const absl::StatusOr<v1::Job> job = dispatcher_.Get(request->job_id());
-    if (!job.ok()) return FinishWith(context, job.status());
-    return Answer(context,
-                  DescribePlan(job->spec(), request->rank(), compiler_),
-                  response);
+    return FinishLater(context,
+                       [=] { return Answer(PlanOf(*request), response); });
   }
 
  private:
@@ -176,24 +197,32 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
     return ToStatus({{"job", "job is required and not set"}});
   }
 
-  template <typename Response>
-  static ServerUnaryReactor* Answer(CallbackServerContext* context,
-                                    absl::StatusOr<Response> result,
-                                    Response* response) {
-    if (result.ok()) *response = *std::move(result);
-    return FinishWith(context, result.status());
+  absl::StatusOr<v1::GetPlanResponse> PlanOf(
+      const v1::GetPlanRequest& request) {
+    if (request.has_job()) {
+      return DescribePlan(request.job(), request.rank(), compiler_);
+    }
+    ASSIGN_OR_RETURN(const v1::Job job, dispatcher_.Get(request.job_id()));
+    return DescribePlan(job.spec(), request.rank(), compiler_);
   }
 
-  template <typename Response>
-  static ServerUnaryReactor* AnswerJob(CallbackServerContext* context,
-                                       absl::StatusOr<v1::Job> result,
-                                       Response* response) {
-    if (result.ok()) *response->mutable_job() = *std::move(result);
-    return FinishWith(context, result.status());
+  // Finishes a call with what `answer` returns, when a thread is free for it.
+  // The request and the response of a call live until then.
+  ServerUnaryReactor* FinishLater(CallbackServerContext* context,
+                                  std::function<absl::Status()> answer) {
+    ServerUnaryReactor* reactor = context->DefaultReactor();
+    compiling_.Add([context, reactor, answer = std::move(answer)] {
+      // Whoever asked may have given up while the call waited.
+      reactor->Finish(ToGrpc(context->IsCancelled()
+                                 ? absl::CancelledError("the client went away")
+                                 : answer()));
+    });
+    return reactor;
   }
 
   Dispatcher& dispatcher_;
   const PlanCompiler& compiler_;
+  TaskThreads compiling_;
 };
 
 }  // namespace

@@ -7,10 +7,18 @@
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
+#include "coordinator/core/describe.h"
 #include "google/protobuf/any.pb.h"
 #include "google/rpc/status.pb.h"
 
 namespace weft::coordinator {
+namespace {
+
+// A client takes 8 KiB of trailers in all unless told otherwise; a status that
+// does not fit is lost whole. Payloads have their own bound.
+constexpr size_t kMaxMessageBytes = 2000;
+
+}  // namespace
 
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
@@ -21,7 +29,7 @@ grpc::Status ToGrpc(const absl::Status& status) {
     any.set_value(std::string(payload));
   });
   const auto code = static_cast<grpc::StatusCode>(status.code());
-  const std::string message(status.message());
+  const std::string message = Shortened(status.message(), kMaxMessageBytes);
   if (details.details().empty()) return grpc::Status(code, message);
   details.set_code(static_cast<int>(status.code()));
   // The message itself is in grpc-message; trailers have little room.

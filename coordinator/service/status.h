@@ -8,7 +8,8 @@
 
 namespace weft::coordinator {
 
-// Same code and message. Payloads whose type is a URL become the details of a
+// Same code; the message in printable ASCII and cut to what trailers hold.
+// Payloads whose type is a URL become the details of a
 // google.rpc.Status, which travels in grpc-status-details-bin.
 grpc::Status ToGrpc(const absl::Status& status);
 
