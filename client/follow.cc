@@ -55,6 +55,7 @@ absl::StatusOr<v1::Job> Follow(
   Seen seen;
   absl::Time last_contact = absl::Now();
   while (true) {
+    const absl::Time begun = absl::Now();
     v1::WatchJobRequest request;
     request.set_job_id(job_id);
     request.set_after_revision(seen.revision);
@@ -78,7 +79,11 @@ absl::StatusOr<v1::Job> Follow(
     } else if (!status.ok() && !absl::IsUnavailable(status)) {
       return status;
     }
-    if (status.ok() || seen.is_any) last_contact = absl::Now();
+    // A watch that stood for long was connected, silent as it may have been.
+    const bool was_connected = status.ok() || absl::IsOutOfRange(status) ||
+                               seen.is_any ||
+                               absl::Now() - begun > options.patience;
+    if (was_connected) last_contact = absl::Now();
     if (absl::Now() - last_contact > options.patience) return status;
     if (absl::Now() + options.retry_interval > options.deadline) {
       return TimedOut(job_id);

@@ -23,6 +23,7 @@ class ScriptedClient : public CoordinatorClient {
   struct Watch {
     std::vector<v1::WatchJobResponse> messages;
     absl::Status end;
+    absl::Duration silence = absl::ZeroDuration();  // before it ends
   };
 
   absl::StatusOr<v1::SubmitJobResponse> SubmitJob(
@@ -64,6 +65,7 @@ class ScriptedClient : public CoordinatorClient {
     const Watch watch = std::move(script.front());
     script.pop_front();
     for (const auto& message : watch.messages) on_message(message);
+    absl::SleepFor(watch.silence);
     return watch.end;
   }
 
@@ -139,6 +141,18 @@ TEST_F(FollowTest, BeginsAnewWhenTheRevisionIsNoLongerKept) {
 TEST_F(FollowTest, AsksForTheJobWhenAWatchEndsWithoutSayingHow) {
   client_.script = {{{Step(7)}, absl::OkStatus()}};
   client_.state_now = v1::JOB_STATE_SUCCEEDED;
+  ASSERT_OK_AND_ASSIGN(const v1::Job job, Run());
+  EXPECT_EQ(job.state(), v1::JOB_STATE_SUCCEEDED);
+}
+
+// As for a queued job: the coordinator restarts, the watch is taken up again,
+// nothing happens for long, and the coordinator restarts once more.
+TEST_F(FollowTest, ASilentWatchDoesNotUseUpThePatience) {
+  options_.patience = absl::Milliseconds(200);
+  client_.script = {
+      {{Snapshot(1, v1::JOB_STATE_QUEUED)}, absl::UnavailableError("gone")},
+      {{}, absl::UnavailableError("gone"), absl::Milliseconds(300)},
+      {{Snapshot(2, v1::JOB_STATE_SUCCEEDED)}, absl::OkStatus()}};
   ASSERT_OK_AND_ASSIGN(const v1::Job job, Run());
   EXPECT_EQ(job.state(), v1::JOB_STATE_SUCCEEDED);
 }
