@@ -65,11 +65,17 @@ def _listing_test(name, lines):
         data = [":%s.mistakes" % name],
     )
 
-def reach_test(name, room, targets):
+def reach_test(name, room, targets, within = None):
     """Tests that `targets` of `room` reach, by any way, only allowed targets.
 
     Unlike the rules, which see the direct dependencies of our own targets, this
     asks the build graph.
+
+    Args:
+      name: of the test.
+      room: whose row is tested.
+      targets: of the room.
+      within: targets that reach them all; for rooms that are not visible here.
     """
     native.genquery(
         name = name + "_deps",
@@ -79,7 +85,7 @@ def reach_test(name, room, targets):
             "--noimplicit_deps",
             "--notool_deps",
         ],
-        scope = targets,
+        scope = within or targets,
     )
     rooms = rooms_reached(room) + [room, "base", "proto"]
     libraries = [
