@@ -53,6 +53,7 @@ ROOMS = {
     "deploy": [ANY],
     "docs": [ANY],
     "examples": [ANY],
+    "scripts": [ANY],
     "tests": [ANY],
     "third_party": [ANY],
 }

@@ -15,18 +15,20 @@ int64_t RoundUp(int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// Calls `fn(value id)` for every value an op uses on its stream, some perhaps
-// twice.
-template <typename Fn>
-void ForEachValue(const Op& op, Fn fn) {
-  if (op.kind == OpKind::kHostWait) return;
-  for (int value : op.args) fn(value);
-  for (const ParamUse& use : op.params) {
-    if (use.value >= 0) fn(use.value);
-  }
-  for (const GradUse& use : op.grads) {
-    if (use.value >= 0) fn(use.value);
-  }
+// The values an op uses on its stream, each once, in order of first mention.
+std::vector<int> ValuesOf(const Op& op) {
+  std::vector<int> values;
+  if (op.kind == OpKind::kHostWait) return values;
+  auto add = [&values](int value) {
+    if (value < 0) return;
+    if (std::find(values.begin(), values.end(), value) == values.end()) {
+      values.push_back(value);
+    }
+  };
+  for (int value : op.args) add(value);
+  for (const ParamUse& use : op.params) add(use.value);
+  for (const GradUse& use : op.grads) add(use.value);
+  return values;
 }
 
 // What every stream knows to have completed.
@@ -56,7 +58,9 @@ class FreeList {
       if (it != begin && (end - begin->first >= bytes || at_top)) {
         return Carve(begin, it, bytes, end);
       }
-      begin = it == begin ? ++it : it;
+      // A block in the middle of a run would give a shorter one.
+      if (it == begin) ++it;
+      begin = it;
     }
     const int64_t offset = top_;
     top_ += bytes;
@@ -114,10 +118,10 @@ class FreeList {
 std::vector<Lifetime> Lifetimes(const Program& program) {
   std::vector<Lifetime> lifetimes(program.values.size());
   for (int id = 0; id < program.ops.size(); ++id) {
-    ForEachValue(program.ops[id], [&](int value) {
+    for (int value : ValuesOf(program.ops[id])) {
       if (lifetimes[value].first < 0) lifetimes[value].first = id;
       lifetimes[value].last = id;
-    });
+    }
   }
   return lifetimes;
 }
@@ -143,27 +147,30 @@ void AssignOffsets(Program& program, const std::vector<StreamClock>& starts) {
   const std::vector<Lifetime> lifetimes = Lifetimes(program);
   FreeList device;
   FreeList host;
+  auto memory_of = [&](const Value& value) -> FreeList& {
+    return value.space == model::Space::kHost ? host : device;
+  };
   std::vector<StreamClock> used_until(program.values.size());
   std::array<StreamClock, kNumStreams> latest;
   for (int id = 0; id < program.ops.size(); ++id) {
     const Op& op = program.ops[id];
     latest[static_cast<int>(op.stream)].Add(starts[id]);
     if (id % kJoinInterval == 0) device.Join(Settled(latest));
-    std::vector<int> ending;
-    ForEachValue(op, [&](int v) {
+    const std::vector<int> used = ValuesOf(op);
+    for (int v : used) {
       Value& value = program.values[v];
-      FreeList& memory = value.space == model::Space::kHost ? host : device;
-      if (lifetimes[v].first == id && !used_until[v].Covers(op.stream, id)) {
-        value.offset = memory.Take(RoundUp(value.bytes), starts[id]);
+      if (lifetimes[v].first == id) {
+        value.offset = memory_of(value).Take(RoundUp(value.bytes), starts[id]);
       }
-      const bool counted = used_until[v].Covers(op.stream, id);
       used_until[v].Add(op.stream, id);
-      if (lifetimes[v].last == id && !counted) ending.push_back(v);
-    });
-    for (int v : ending) {
+    }
+    // Only now: what ends with an op is no room for what begins with it.
+    for (int v : used) {
       const Value& value = program.values[v];
-      FreeList& memory = value.space == model::Space::kHost ? host : device;
-      memory.Give(value.offset, RoundUp(value.bytes), used_until[v]);
+      if (lifetimes[v].last == id) {
+        memory_of(value).Give(value.offset, RoundUp(value.bytes),
+                              used_until[v]);
+      }
     }
   }
   program.arena_bytes = device.top();

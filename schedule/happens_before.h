@@ -13,7 +13,8 @@ namespace weft::schedule {
 // each stream, the waits, and the launching thread, which launches nothing
 // while it waits.
 //
-// Requires: waits point backwards.
+// Requires: waits point backwards; the program outlives this and stays as it
+// is.
 class HappensBefore {
  public:
   explicit HappensBefore(const Program& program);

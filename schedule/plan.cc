@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "model/decoder.h"
 #include "schedule/compiler.h"
@@ -30,6 +32,21 @@ std::vector<NodePhase> OrderOf(const v1::TrainingJob& job, const Plan& plan) {
     return SequentialOrder(plan.model, microbatches, delay);
   }
   return Combined1F1BOrder(plan.model, microbatches, delay);
+}
+
+// Proves one program of a plan, and that it is of that plan: programs share the
+// resident state, so they must agree on what is resident.
+absl::Status VerifyPart(const Plan& plan, const Program& program,
+                        ProgramKind kind, absl::string_view name) {
+  if (program.kind != kind || program.strategy != plan.strategy ||
+      program.microbatches != plan.shape.microbatches) {
+    return absl::InternalError(absl::StrCat(
+        "plan is broken: ", name, ": a program of kind ",
+        static_cast<int>(program.kind), " with ", program.microbatches,
+        " microbatches and ", fsdp::Name(program.strategy), ", the job has ",
+        plan.shape.microbatches, " and ", fsdp::Name(plan.strategy)));
+  }
+  return Annotate(VerifyProgram(program, plan.model, plan.units), name);
 }
 
 }  // namespace
@@ -67,11 +84,9 @@ absl::StatusOr<Plan> Compile(const v1::TrainingJob& job) {
 }
 
 absl::Status Verify(const Plan& plan) {
-  RETURN_IF_ERROR(VerifyProgram(plan.train, plan.model, plan.units));
-  if (plan.eval.has_value()) {
-    RETURN_IF_ERROR(VerifyProgram(*plan.eval, plan.model, plan.units));
-  }
-  return absl::OkStatus();
+  RETURN_IF_ERROR(VerifyPart(plan, plan.train, ProgramKind::kTrain, "train"));
+  if (!plan.eval.has_value()) return absl::OkStatus();
+  return VerifyPart(plan, *plan.eval, ProgramKind::kEval, "eval");
 }
 
 }  // namespace weft::schedule

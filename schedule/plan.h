@@ -44,9 +44,10 @@ absl::Status Verify(const Plan& plan);
 std::string ToText(const Plan& plan, const Program& program);
 
 // The streams of a program drawn as rows of time, with modelled op costs. What
-// stands side by side runs side by side; lengths are not to scale, so that every
-// op has room for its name. Lines are at most `max_columns` wide; a longer
-// timeline goes on in a further block of rows, and stops after 100 blocks.
+// stands side by side runs side by side; lengths are not to scale, so that
+// every op has room for its name. Lines are at most `max_columns` wide; a
+// longer timeline goes on in a further block of rows, and stops after 100
+// blocks.
 std::string DrawTimeline(const Plan& plan, const Program& program,
                          int max_columns);
 

@@ -125,6 +125,22 @@ TEST(CompileTest, OneHostWaitAForwardOfAnMoeLayerAndNoneInBackward) {
   EXPECT_EQ(waits, 3 * 4);
 }
 
+TEST(VerifyTest, RefusesAPlanWhoseProgramsDisagree) {
+  v1::TrainingJob job = SmallJob({1, 2, 2, 2});
+  job.mutable_eval()->set_batches(1);
+  ASSERT_OK_AND_ASSIGN(const Plan plan, Compile(job));
+  EXPECT_OK(Verify(plan));
+  Plan broken = plan;
+  broken.eval = plan.train;
+  EXPECT_THAT(Verify(broken),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("eval")));
+  job.mutable_fsdp()->set_strategy(v1::SHARDING_STRATEGY_NO_SHARD);
+  broken = plan;
+  broken.eval = Compile(job)->eval;
+  EXPECT_THAT(Verify(broken),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("no_shard")));
+}
+
 TEST(CollectiveHashTest, SeesWhatGoesOverTheWire) {
   const v1::TrainingJob job = SmallJob({2, 1, 4, 2});
   const auto hash = [](const v1::TrainingJob& job) {

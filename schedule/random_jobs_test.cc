@@ -48,6 +48,7 @@ TEST(RandomJobsTest, EveryPlanVerifies) {
   std::map<std::string, int> counts;
   for (int i = 0; i < kJobs; ++i) {
     const v1::TrainingJob job = RandomJob(random);
+    SCOPED_TRACE(job.ShortDebugString());
     ASSERT_OK_AND_ASSIGN(Plan plan, Compile(job));
     const std::vector<int64_t> live = LiveBytes(plan.train);
     ASSERT_GE(plan.train.arena_bytes,

@@ -109,8 +109,18 @@ TEST(PlanStaysTest, GathersAreLaunchedInTheOrderOfTheirReaders) {
   const Case c = MakeCase(5, /*world=*/4, /*ep=*/2);
   const auto stays = PlanStays(c.order, c.plan.model, c.plan.units, kZero3,
                                TwoLargestUnits(c.plan.units));
-  for (int i = 1; i < stays.size(); ++i) {
-    EXPECT_LE(stays[i - 1].gather, stays[i].gather);
+  int gather = 0;
+  int reader = 0;
+  for (const Stay& stay : stays) {
+    if (c.plan.units.units[c.plan.units.buckets[stay.bucket].unit].root) {
+      continue;
+    }
+    EXPECT_LE(gather, stay.gather);
+    EXPECT_LE(reader, stay.first_reader);
+    EXPECT_LE(stay.gather, stay.first_reader);
+    EXPECT_LE(stay.first_reader, stay.release);
+    gather = stay.gather;
+    reader = stay.first_reader;
   }
 }
 
