@@ -1,5 +1,7 @@
 #include "kernels/device/conformance.h"
 
+#include <atomic>
+#include <limits>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -35,12 +37,14 @@ namespace {
 
 TEST_P(DeviceConformance, WorkOfOneStreamRunsInLaunchOrder) {
   std::vector<AffineArgs> work(1000);
+  std::atomic<bool> all_are_launched{false};
   uint64_t expected = 0;
   for (size_t i = 0; i < work.size(); ++i) {
-    work[i] = {values_, values_, 3, static_cast<int64_t>(i), i % 300 == 0};
+    work[i] = {values_, values_, 3, static_cast<int64_t>(i), &all_are_launched};
     expected = expected * 3 + i;
     first_->Launch(GetParam().affine, &work[i]);
   }
+  all_are_launched = true;
   EXPECT_OK(first_->Synchronize());
   EXPECT_EQ(Read(values_), static_cast<int64_t>(expected));
 }
@@ -51,10 +55,10 @@ TEST_P(DeviceConformance, WaitOrdersWorkOfTwoStreams) {
   // A value goes to and fro; each stream reads what the other wrote.
   constexpr int kTurns = 200;
   std::vector<AffineArgs> work(2 * kTurns);
+  std::atomic<bool> all_are_launched{false};
   for (int i = 0; i < kTurns; ++i) {
-    const bool is_slow = i % 40 == 0;
-    work[2 * i] = {values_, values_ + 1, 1, 1, is_slow};
-    work[2 * i + 1] = {values_ + 1, values_, 1, 1, is_slow};
+    work[2 * i] = {values_, values_ + 1, 1, 1, &all_are_launched};
+    work[2 * i + 1] = {values_ + 1, values_, 1, 1, &all_are_launched};
     first_->Wait(*back);
     first_->Launch(GetParam().affine, &work[2 * i]);
     first_->Record(*there);
@@ -62,6 +66,7 @@ TEST_P(DeviceConformance, WaitOrdersWorkOfTwoStreams) {
     second_->Launch(GetParam().affine, &work[2 * i + 1]);
     second_->Record(*back);
   }
+  all_are_launched = true;
   EXPECT_OK(back->Synchronize());
   EXPECT_EQ(Read(values_), 2 * kTurns);
 }
@@ -78,12 +83,14 @@ TEST_P(DeviceConformance, EventNeverRecordedCountsAsComplete) {
 
 TEST_P(DeviceConformance, EventOutlivesItsStream) {
   ASSERT_OK_AND_ASSIGN(auto event, device_->CreateEvent());
-  AffineArgs slow = {values_, values_, 1, 1, true};
+  std::atomic<bool> is_awaited{false};
+  AffineArgs gated = {values_, values_, 1, 1, &is_awaited};
   AffineArgs then = {values_, values_ + 1, 2, 0};
-  first_->Launch(GetParam().affine, &slow);
+  first_->Launch(GetParam().affine, &gated);
   first_->Record(*event);
   second_->Wait(*event);
   second_->Launch(GetParam().affine, &then);
+  is_awaited = true;
   first_.reset();
   EXPECT_OK(event->Synchronize());
   EXPECT_OK(second_->Synchronize());
@@ -160,8 +167,20 @@ TEST_P(DeviceConformance, AllocationBeyondTheLimitNamesWhatIsAskedAndUsed) {
                              HasSubstr("6000 of 10000 bytes are in use"))));
   EXPECT_THAT(device->Allocate(-1, MemoryCategory::kArena),
               StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(device->AllocateHost(-1),
+              StatusIs(absl::StatusCode::kInvalidArgument));
   held.reset();
   EXPECT_OK(device->Allocate(10000, MemoryCategory::kArena));
+}
+
+TEST_P(DeviceConformance, MoreMemoryThanThereIsIsRefusedAndNotAccounted) {
+  const int64_t before = device_->bytes_in_use();
+  const int64_t too_much = std::numeric_limits<int64_t>::max();
+  EXPECT_THAT(device_->Allocate(too_much, MemoryCategory::kArena),
+              StatusIs(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(device_->AllocateHost(too_much),
+              StatusIs(absl::StatusCode::kResourceExhausted));
+  EXPECT_EQ(device_->bytes_in_use(), before);
 }
 
 TEST_P(DeviceConformance, ResidentBytesAreWithinTheBuffer) {
@@ -185,10 +204,10 @@ TEST_P(DeviceConformance, ReturnPagesIsStreamOrdered) {
 }
 
 TEST_P(DeviceConformance, DeviceGoesBeforeItsStreams) {
-  AffineArgs slow = {values_, values_, 1, 1, true};
-  for (int i = 0; i < 10; ++i) first_->Launch(GetParam().affine, &slow);
+  AffineArgs work = {values_, values_, 1, 1};
+  for (int i = 0; i < 10; ++i) first_->Launch(GetParam().affine, &work);
   device_.reset();
-  first_->Launch(GetParam().affine, &slow);
+  first_->Launch(GetParam().affine, &work);
   EXPECT_THAT(first_->Synchronize(), StatusIs(absl::StatusCode::kCancelled));
 }
 

@@ -6,6 +6,7 @@
 #ifndef WEFT_KERNELS_DEVICE_CONFORMANCE_H_
 #define WEFT_KERNELS_DEVICE_CONFORMANCE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -24,7 +25,8 @@ struct AffineArgs {
   int64_t* to = nullptr;
   int64_t factor = 1;
   int64_t addend = 0;
-  bool is_slow = false;  // takes some milliseconds before it writes
+  // Host memory. Not null: the work waits until it is true, then reads `from`.
+  const std::atomic<bool>* gate = nullptr;
 };
 
 // How the suite makes a device and computes on it.

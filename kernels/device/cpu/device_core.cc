@@ -105,7 +105,7 @@ void StreamRegistry::StopAll() {
 
 absl::Status MemoryAccounts::Take(int64_t bytes, MemoryCategory category) {
   MutexLock lock(&mu_);
-  if (limit_bytes_ > 0 && bytes > limit_bytes_ - total_) {
+  if (bytes > limit_bytes_ - total_) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "device memory: ", bytes, " bytes asked for ", NameOf(category),
         ", but ", total_, " of ", limit_bytes_, " bytes are in use (",

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -53,7 +54,9 @@ class ErrorState {
 class MemoryAccounts {
  public:
   // `limit_bytes` of 0 means none.
-  explicit MemoryAccounts(int64_t limit_bytes) : limit_bytes_(limit_bytes) {}
+  explicit MemoryAccounts(int64_t limit_bytes)
+      : limit_bytes_(limit_bytes > 0 ? limit_bytes
+                                     : std::numeric_limits<int64_t>::max()) {}
 
   // RESOURCE_EXHAUSTED when `bytes` more do not fit.
   absl::Status Take(int64_t bytes, MemoryCategory category);

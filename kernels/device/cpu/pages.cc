@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -25,6 +26,10 @@ int64_t RoundUpToPages(int64_t bytes) {
 }  // namespace
 
 absl::StatusOr<std::byte*> MapPages(int64_t bytes) {
+  if (bytes > std::numeric_limits<int64_t>::max() - PageBytes()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(bytes, " bytes are more than can be mapped"));
+  }
   const int64_t mapped = RoundUpToPages(bytes);
   void* data = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -13,7 +13,8 @@
 
 namespace weft::device::cpu {
 
-// Maps zeroed pages that hold `bytes`, one page at least.
+// Maps zeroed pages that hold `bytes`, one page at least. RESOURCE_EXHAUSTED
+// when the system has not so many. Requires: bytes >= 0.
 absl::StatusOr<std::byte*> MapPages(int64_t bytes);
 
 // Unmaps what MapPages(bytes) returned.
