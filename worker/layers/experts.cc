@@ -35,43 +35,13 @@ ops::GroupedShape Down(const NodeContext& ctx) {
   return Grouped(ctx, ctx.shape->expert_ffn, ctx.shape->hidden);
 }
 
-void GroupedForward(const ops::GroupedShape& shape, const float* x,
-                    const float* weight, float* y, device::Stream& stream) {
-  ops::GroupedForwardArgs forward;
-  forward.shape = shape;
-  forward.x = x;
-  forward.weight = weight;
-  forward.y = y;
-  ops::GroupedForward(forward, stream);
-}
-
-void GroupedDgrad(const ops::GroupedShape& shape, const float* dy,
-                  const float* weight, float* dx, device::Stream& stream) {
-  ops::GroupedDgradArgs dgrad;
-  dgrad.shape = shape;
-  dgrad.dy = dy;
-  dgrad.weight = weight;
-  dgrad.dx = dx;
-  ops::GroupedDgrad(dgrad, stream);
-}
-
-void GroupedWgrad(const ops::GroupedShape& shape, const float* dy,
-                  const float* x, const Grad& dweight, device::Stream& stream) {
-  ops::GroupedWgradArgs wgrad;
-  wgrad.shape = shape;
-  wgrad.dy = dy;
-  wgrad.x = x;
-  wgrad.dweight = dweight.data;
-  wgrad.accumulate = dweight.accumulate;
-  ops::GroupedWgrad(wgrad, stream);
-}
-
 }  // namespace
 
 absl::Status ExpertsForward(const NodeContext& ctx, device::Stream& stream) {
   const int64_t rows = PrepareOffsets(ctx, ctx.i32(args::kAll));
-  GroupedForward(GateUp(ctx), ctx.f32(args::kRows), ctx.params[args::kGateUpW],
-                 ctx.f32(args::kGateUp), stream);
+  ops::GroupedForward({GateUp(ctx), ctx.f32(args::kRows),
+                       ctx.params[args::kGateUpW], ctx.f32(args::kGateUp)},
+                      stream);
   ops::SwigluForwardArgs act;
   act.rows = rows;
   act.ffn = ctx.shape->expert_ffn;
@@ -79,15 +49,17 @@ absl::Status ExpertsForward(const NodeContext& ctx, device::Stream& stream) {
   act.prob = ctx.f32(args::kProb);
   act.out = ctx.f32(args::kAct);
   ops::SwigluForward(act, stream);
-  GroupedForward(Down(ctx), ctx.f32(args::kAct), ctx.params[args::kDownW],
-                 ctx.f32(args::kOut), stream);
+  ops::GroupedForward({Down(ctx), ctx.f32(args::kAct), ctx.params[args::kDownW],
+                       ctx.f32(args::kOut)},
+                      stream);
   return absl::OkStatus();
 }
 
 absl::Status ExpertsDgrad(const NodeContext& ctx, device::Stream& stream) {
   const int64_t rows = PrepareOffsets(ctx, ctx.i32(args::kDAll));
-  GroupedDgrad(Down(ctx), ctx.f32(args::kDOutGrad), ctx.params[args::kDownW],
-               ctx.f32(args::kDActGrad), stream);
+  ops::GroupedDgrad({Down(ctx), ctx.f32(args::kDOutGrad),
+                     ctx.params[args::kDownW], ctx.f32(args::kDActGrad)},
+                    stream);
   ops::SwigluBackwardArgs act;
   act.rows = rows;
   act.ffn = ctx.shape->expert_ffn;
@@ -97,17 +69,22 @@ absl::Status ExpertsDgrad(const NodeContext& ctx, device::Stream& stream) {
   act.d_gate_up = ctx.f32(args::kDGateUpGrad);
   act.d_prob = ctx.f32(args::kDProbGrad);
   ops::SwigluBackward(act, stream);
-  GroupedDgrad(GateUp(ctx), ctx.f32(args::kDGateUpGrad),
-               ctx.params[args::kGateUpW], ctx.f32(args::kDRowsGrad), stream);
+  ops::GroupedDgrad({GateUp(ctx), ctx.f32(args::kDGateUpGrad),
+                     ctx.params[args::kGateUpW], ctx.f32(args::kDRowsGrad)},
+                    stream);
   return absl::OkStatus();
 }
 
 absl::Status ExpertsWgrad(const NodeContext& ctx, device::Stream& stream) {
   PrepareOffsets(ctx, ctx.i32(args::kWAll));
-  GroupedWgrad(GateUp(ctx), ctx.f32(args::kWGateUpGrad), ctx.f32(args::kWRows),
-               ctx.grads[args::kGateUpW], stream);
-  GroupedWgrad(Down(ctx), ctx.f32(args::kWOutGrad), ctx.f32(args::kWAct),
-               ctx.grads[args::kDownW], stream);
+  const Grad& gate_up = ctx.grads[args::kGateUpW];
+  ops::GroupedWgrad({GateUp(ctx), ctx.f32(args::kWGateUpGrad),
+                     ctx.f32(args::kWRows), gate_up.data, gate_up.accumulate},
+                    stream);
+  const Grad& down = ctx.grads[args::kDownW];
+  ops::GroupedWgrad({Down(ctx), ctx.f32(args::kWOutGrad), ctx.f32(args::kWAct),
+                     down.data, down.accumulate},
+                    stream);
   return absl::OkStatus();
 }
 

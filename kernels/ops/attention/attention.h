@@ -1,4 +1,4 @@
-// Causal grouped-query attention over packed q, k, v (megatron-behaviour 5.2).
+// Causal grouped-query attention over packed q, k, v.
 //
 // Tokens are sequence-major: token = sequence * seq + position. A packed row
 // holds num_heads query heads, then num_kv_heads key heads, then num_kv_heads

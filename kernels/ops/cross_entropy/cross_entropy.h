@@ -1,4 +1,4 @@
-// Cross-entropy of next-token logits (megatron-behaviour 5.8).
+// Cross-entropy of next-token logits.
 //
 //   lse[t] = log(sum_v exp(logits[t, v]))
 //   loss_sum = sum_t lse[t] - logits[t, label[t]]

@@ -1,5 +1,4 @@
-// The linear layers of several experts over rows sorted by expert
-// (megatron-behaviour 5.5, experts).
+// The linear layers of several experts over rows sorted by expert, in fp32.
 //
 // Rows of expert e are offsets[e] .. offsets[e + 1]. An expert may have no row.
 #ifndef WEFT_KERNELS_OPS_GROUPED_GEMM_GROUPED_GEMM_H_

@@ -1,5 +1,5 @@
-// Moving rows between token order and expert order (megatron-behaviour 5.5,
-// dispatch and combine; design, "Canonical orders").
+// Moving rows between token order and expert order, and summing them in one
+// fixed order.
 //
 // A slot is one choice of a token: slot = token * topk + choice. The rows a
 // rank sends are its slots ordered by (expert, token), one row each.

@@ -24,6 +24,7 @@ constexpr uint64_t RandomStreamId(const char* name, size_t size) {
 }
 
 // Elements [begin, end) of a tensor, written to out[0 .. end - begin).
+// Requires: 0 <= begin <= end.
 struct RandomRange {
   uint64_t seed = 0;
   uint64_t stream_id = 0;

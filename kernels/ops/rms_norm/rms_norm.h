@@ -1,4 +1,4 @@
-// Root-mean-square norm over the last dimension (megatron-behaviour 5, 5.1).
+// Root-mean-square norm over the last dimension.
 //
 //   rstd = 1 / sqrt(mean(x^2) + eps)      y = x * rstd * weight
 //

@@ -1,4 +1,4 @@
-// Rotary position embedding, half-split style (megatron-behaviour 5.2).
+// Rotary position embedding, half-split style.
 //
 // The first `rot_dim` elements of each query and key head are rotated; with
 // half = rot_dim / 2, i < half and the angle a = position * inv_freq[i]:

@@ -1,4 +1,4 @@
-// Top-k routing from router logits, in fp32 (megatron-behaviour 5.5, router).
+// Top-k routing from router logits, in fp32.
 //
 //   scores = softmax(logits) over all experts
 //   chosen: the topk largest logits; of equal ones the lower index first

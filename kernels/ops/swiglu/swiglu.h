@@ -1,10 +1,10 @@
-// Gated activation with an optional factor per row, the routing probability
-// (megatron-behaviour 5.5, experts).
+// Gated activation with an optional factor per row, the routing probability.
 //
 //   out = silu(g) * u * prob,   silu(g) = g * s,   s = 1 / (1 + exp(-g))
 //
-//   dg = d_out * prob * u * s * (1 + g * (1 - s))    du = d_out * prob *
-//   silu(g) dprob = sum(d_out * silu(g) * u)
+//   dg    = d_out * prob * u * s * (1 + g * (1 - s))
+//   du    = d_out * prob * silu(g)
+//   dprob = sum(d_out * silu(g) * u)
 #ifndef WEFT_KERNELS_OPS_SWIGLU_SWIGLU_H_
 #define WEFT_KERNELS_OPS_SWIGLU_SWIGLU_H_
 
