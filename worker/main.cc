@@ -73,6 +73,11 @@ void UseOneThreadPerStream(char** argv) {
 }
 
 absl::StatusOr<CpuRankOptions> RankOptions() {
+  if (absl::GetFlag(FLAGS_grace) < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--grace=", absl::FormatDuration(absl::GetFlag(FLAGS_grace)),
+        " is negative; how long an orderly end may take"));
+  }
   CpuRankOptions options;
   options.clock = &RealClock();
   options.device_memory_bytes = absl::GetFlag(FLAGS_device_memory);
@@ -83,7 +88,9 @@ absl::StatusOr<CpuRankOptions> RankOptions() {
         "--device=", absl::GetFlag(FLAGS_device), "; this build has: cpu"));
   }
   if (options.device_memory_bytes < 0) {
-    return absl::InvalidArgumentError("--device_memory is negative");
+    return absl::InvalidArgumentError(
+        absl::StrCat("--device_memory=", options.device_memory_bytes,
+                     " is negative; bytes, or 0 for no limit"));
   }
   if (released == "poison") {
     options.released_memory = exec::ReleasedMemory::kPoison;
@@ -95,8 +102,8 @@ absl::StatusOr<CpuRankOptions> RankOptions() {
   }
   if (options.check_live_set &&
       options.released_memory != exec::ReleasedMemory::kReturn) {
-    return absl::InvalidArgumentError(
-        "--check_live_set needs --released_memory=return");
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--check_live_set needs --released_memory=return, not ", released));
   }
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
     return absl::FailedPreconditionError(

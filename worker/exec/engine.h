@@ -3,6 +3,7 @@
 #define WEFT_WORKER_EXEC_ENGINE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,6 +41,10 @@ enum class ReleasedMemory : uint8_t {
   kReturn,  // pages handed back to the system: a release shows
 };
 
+// Told of an error.
+using FailureFn = std::function<void(const absl::Status&)>;
+
+// Pointers are borrowed and outlive the engine.
 struct EngineOptions {
   v1::TrainingJob job;
   schedule::Binding binding;
@@ -49,6 +54,11 @@ struct EngineOptions {
   Communicators comms;
   data::SampleSource* samples = nullptr;
   Clock* clock = nullptr;
+  // Called when the work of an op has failed, on its stream's thread, once the
+  // device has failed with that error. Must make the collectives return that
+  // other streams wait in: a failed device does not reach them, and the step
+  // ends only when they do. Does not block. May be empty.
+  FailureFn on_failure;
   ReleasedMemory released_memory = ReleasedMemory::kKeep;
   // Records a Span for every op of every step (needed for exposed times).
   bool record_spans = true;

@@ -254,6 +254,7 @@ Bindings EngineImpl::MakeBindings() {
   b.scalars = &scalars_;
   b.routed_rows = routed_rows_.data();
   b.exchanged_bytes = &exchanged_bytes_;
+  if (options_.on_failure) b.on_failure = &options_.on_failure;
   b.clock = options_.clock;
   b.released_memory = options_.released_memory;
   b.record_spans = options_.record_spans;

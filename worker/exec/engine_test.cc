@@ -2,14 +2,19 @@
 
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "schedule/happens_before.h"
 #include "worker/exec/testing/local_world.h"
 
 namespace weft::exec {
@@ -128,6 +133,67 @@ TEST(EngineTest, AnErrorNamesStepOpLayerAndMicrobatch) {
                              HasSubstr("planted"))));
 }
 
+// A reduction, and a later all-to-all that does not wait for it.
+struct Beside {
+  int reduce = -1;
+  int exchange = -1;
+};
+
+bool IsDispatch(const schedule::Plan& plan, const schedule::Op& op) {
+  return op.kind == schedule::OpKind::kNode &&
+         plan.model.node(op.layer, op.node).kind == model::NodeKind::kDispatch;
+}
+
+Beside FindReduceBesideExchange(const schedule::Plan& plan) {
+  const std::vector<schedule::Op>& ops = plan.train.ops;
+  const schedule::HappensBefore before(plan.train);
+  for (int exchange = 0; exchange < ops.size(); ++exchange) {
+    if (!IsDispatch(plan, ops[exchange])) continue;
+    for (int reduce = 0; reduce < exchange; ++reduce) {
+      if (ops[reduce].kind == schedule::OpKind::kReduce &&
+          plan.units.buckets[ops[reduce].bucket].axis == fsdp::Axis::kDp &&
+          !before(reduce, exchange)) {
+        return {reduce, exchange};
+      }
+    }
+  }
+  return {};
+}
+
+TEST(EngineTest, AFailedOpWakesTheCollectivesOfOtherStreams) {
+  LocalWorldOptions options = OptionsFor(TwoRanks());
+  ASSERT_OK_AND_ASSIGN(const schedule::Plan plan,
+                       schedule::Compile(options.job));
+  const Beside at = FindReduceBesideExchange(plan);
+  ASSERT_GE(at.exchange, 0) << "no reduction runs beside an all-to-all";
+  // Rank 0 waits in a reduction that rank 1 does not come to, when its
+  // all-to-all fails.
+  Notification in_reduce;
+  Notification has_failed;
+  options.interceptor = [&](absl::string_view, const comm::CollectiveTag& tag,
+                            int rank) {
+    if (tag.op_index == at.reduce && rank == 0) in_reduce.Notify();
+    if (tag.op_index == at.reduce && rank == 1) {
+      EXPECT_TRUE(has_failed.WaitForNotificationWithTimeout(absl::Seconds(20)))
+          << "rank 0 waits in its reduction";
+    }
+    if (tag.op_index != at.exchange || rank != 0) return absl::OkStatus();
+    in_reduce.WaitForNotification();
+    return absl::DataLossError("planted");
+  };
+  ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(std::move(options)));
+  const absl::Status status = world->ForEachRank([&](int rank, Engine& engine) {
+    StepResult result;
+    const absl::Status step = engine.RunStep(1, 0, &result);
+    if (rank == 0) has_failed.Notify();
+    return step;
+  });
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kDataLoss,
+                               AllOf(HasSubstr("step 1: op "),
+                                     HasSubstr(".dispatch, layer "),
+                                     HasSubstr("planted"))));
+}
+
 TEST(EngineTest, FailingTheDeviceEndsTheStep) {
   LocalWorldOptions options = OptionsFor(TwoRanks());
   LocalWorld* running = nullptr;
@@ -157,7 +223,43 @@ TEST(EngineTest, AProgramThatDoesNotFitTheJobIsRefused) {
        [](schedule::Program& p) { p.values[1].offset = p.arena_bytes; }},
       {"args", [](schedule::Program& p) { p.ops.back().args.resize(7); }},
       {"waits for op", [](schedule::Program& p) { p.ops[0].waits = {0}; }},
+      {"of an arena of",
+       [](schedule::Program& p) {
+         for (schedule::Value& value : p.values) {
+           if (value.bytes >= 64) {
+             value.offset = std::numeric_limits<int64_t>::max() / 64 * 64;
+           }
+         }
+       }},
       {"microbatches", [](schedule::Program& p) { p.microbatches = 9; }},
+      {"microbatch 2 of 2",
+       [](schedule::Program& p) {
+         for (schedule::Value& value : p.values) {
+           if (value.microbatch == 1) value.microbatch = 2;
+         }
+         for (schedule::Op& op : p.ops) {
+           if (op.microbatch == 1) op.microbatch = 2;
+         }
+       }},
+      {"on stream compute",
+       [](schedule::Program& p) {
+         for (schedule::Op& op : p.ops) {
+           op.stream = schedule::StreamKind::kCompute;
+         }
+       }},
+      {"not the counts",
+       [](schedule::Program& p) {
+         for (schedule::Op& op : p.ops) {
+           if (op.kind == schedule::OpKind::kHostWait) op.args[0] = 0;
+         }
+       }},
+      {"not the loss of microbatch 0",
+       [](schedule::Program& p) {
+         for (schedule::Op& op : p.ops) {
+           if (op.kind != schedule::OpKind::kControl) continue;
+           std::swap(op.args[0], op.args[1]);
+         }
+       }},
       {"no value",
        [](schedule::Program& p) {
          for (schedule::Op& op : p.ops) {
@@ -215,8 +317,11 @@ TEST(EngineTest, InitialWeightsDoNotDependOnWorldEpOrStrategy) {
 TEST(EngineTest, HashesAreThoseOfPlanAndUnits) {
   ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(OptionsFor(TwoRanks())));
   EXPECT_EQ(world->engine(0).assignment_hash(), world->plan().units.Hash());
-  EXPECT_EQ(world->engine(0).collective_hash(),
-            world->engine(1).collective_hash());
+  const schedule::Plan& plan = world->plan();
+  for (int rank = 0; rank < world->size(); ++rank) {
+    EXPECT_EQ(world->engine(rank).collective_hash(),
+              schedule::CollectiveHash(plan.train, plan.model, plan.units));
+  }
 }
 
 }  // namespace

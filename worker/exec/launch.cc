@@ -38,6 +38,15 @@ absl::Status RunAll(const Launch& launch, device::Stream& stream) {
   return absl::OkStatus();
 }
 
+// First the device, so that its first error is this one and not that of a
+// collective which `on_failure` stops.
+absl::Status Fail(const Launch& launch, const absl::Status& status) {
+  const absl::Status named = Annotate(status, launch.label);
+  launch.device->Fail(named);
+  if (launch.on_failure != nullptr) (*launch.on_failure)(named);
+  return named;
+}
+
 }  // namespace
 
 absl::Status RunLaunch(void* arg, device::Stream& stream) {
@@ -49,7 +58,7 @@ absl::Status RunLaunch(void* arg, device::Stream& stream) {
   if (launch.span != nullptr) {
     launch.span->end_ns = launch.clock->MonotonicNanos();
   }
-  return status.ok() ? status : Annotate(status, launch.label);
+  return status.ok() ? status : Fail(launch, status);
 }
 
 absl::Status Walk(absl::Span<const Entry> entries) {

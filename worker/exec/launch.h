@@ -45,10 +45,12 @@ struct Launch {
   // Null: no timestamps.
   Clock* clock = nullptr;
   Span* span = nullptr;
-  const char* label = "";  // "op 12 (F1 layers.0.dispatch, ...)"
+  const char* label = "";                 // "op 12 (F1 layers.0.dispatch, ...)"
+  const FailureFn* on_failure = nullptr;  // null: nobody is told
 };
 
-// device::WorkFn of a Launch. Errors get its label.
+// device::WorkFn of a Launch. An error gets its label, fails the device, and is
+// told to `on_failure`, in this order.
 absl::Status RunLaunch(void* launch, device::Stream& stream);
 
 // Called by the launching thread.

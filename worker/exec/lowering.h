@@ -51,6 +51,7 @@ struct Bindings {
   int64_t* routed_rows = nullptr;
   // Bytes this rank sent in all-to-alls so far. Written on the ep stream.
   int64_t* exchanged_bytes = nullptr;
+  const FailureFn* on_failure = nullptr;
   Clock* clock = nullptr;
   ReleasedMemory released_memory = ReleasedMemory::kKeep;
   bool record_spans = true;
@@ -68,7 +69,6 @@ class LoweredProgram {
   absl::Span<const Entry> entries() const { return entries_; }
   // Of the last step, by op.
   absl::Span<const Span> spans() const { return spans_; }
-  const std::string& label(int op) const { return labels_[op]; }
   int64_t peak_live_bytes() const { return peak_live_bytes_; }
   int64_t live_set_excess_bytes() const;
 
@@ -90,7 +90,6 @@ class LoweredProgram {
   explicit LoweredProgram(const Bindings& bindings) : b_(bindings) {}
 
   absl::Status LowerAll(const schedule::Program& program);
-  absl::Status PrepareOp(const schedule::Program& program, int id);
   absl::Status BindWork(const schedule::Program& program, int id);
   absl::Status BindNode(const schedule::Program& program, int id);
   void BindGather(const schedule::Program& program, int id);

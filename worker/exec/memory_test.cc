@@ -146,7 +146,7 @@ TEST(MemoryTest, ARankHoldsItsSlicesOfTheMainWeights) {
     EXPECT_EQ(device.bytes_in_use(MemoryCategory::kGradients), 4 * elements);
     EXPECT_EQ(device.bytes_in_use(MemoryCategory::kOptimizer), 8 * elements);
     EXPECT_EQ(device.bytes_in_use(MemoryCategory::kArena),
-              std::max(world->plan().train.arena_bytes, int64_t{0}));
+              world->plan().train.arena_bytes);
   }
 }
 

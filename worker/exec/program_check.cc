@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "model/decoder.h"
 
 namespace weft::exec {
 namespace {
@@ -51,8 +52,8 @@ absl::Status CheckValue(const Program& program, const Plan& plan, int id) {
   const int64_t arena = value.space == model::Space::kHost
                             ? program.host_arena_bytes
                             : program.arena_bytes;
-  if (value.offset < 0 || value.offset % 64 != 0 ||
-      value.offset + value.bytes > arena) {
+  if (arena < 0 || value.offset < 0 || value.offset % 64 != 0 ||
+      value.bytes > arena || value.offset > arena - value.bytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("value ", id, ": ", value.bytes, " bytes at offset ",
                      value.offset, " of an arena of ", arena));
@@ -74,9 +75,31 @@ absl::StatusOr<const model::PhaseDecl*> PhaseOf(const Plan& plan, const Op& op,
   return phase;
 }
 
+absl::Status CheckMicrobatch(const Program& program, int id) {
+  const int microbatch = program.ops[id].microbatch;
+  if (microbatch >= 0 && microbatch < program.microbatches) {
+    return absl::OkStatus();
+  }
+  return OpError(id, absl::StrCat("microbatch ", microbatch, " of ",
+                                  program.microbatches));
+}
+
+// A communicator and what it stages in belong to one stream.
+absl::Status CheckStream(const Op& op, int id, schedule::StreamKind expected) {
+  if (op.stream == expected) return absl::OkStatus();
+  return OpError(id, absl::StrCat("on stream ", schedule::Name(op.stream),
+                                  ", not ", schedule::Name(expected)));
+}
+
 absl::Status CheckNode(const Program& program, const Plan& plan, int id) {
   const Op& op = program.ops[id];
   ASSIGN_OR_RETURN(const model::PhaseDecl* phase, PhaseOf(plan, op, id));
+  RETURN_IF_ERROR(CheckMicrobatch(program, id));
+  RETURN_IF_ERROR(
+      CheckStream(op, id,
+                  phase->resource == model::Resource::kExpertParallel
+                      ? schedule::StreamKind::kEp
+                      : schedule::StreamKind::kCompute));
   if (op.args.size() != phase->args.size() ||
       op.params.size() != phase->params_read.size() ||
       op.grads.size() != phase->grads_written.size()) {
@@ -146,6 +169,11 @@ absl::Status CheckBucketOp(const Program& program, const Plan& plan, int id) {
   }
   const bool gathers =
       op.kind == OpKind::kGather || op.kind == OpKind::kRelease;
+  RETURN_IF_ERROR(CheckStream(op, id,
+                              gathers ? schedule::StreamKind::kGather
+                              : op.kind == OpKind::kOptimizer
+                                  ? schedule::StreamKind::kCompute
+                                  : schedule::StreamKind::kReduce));
   const bool needs_value = gathers || op.kind == OpKind::kAdd;
   if (op.args.size() > 1 || (needs_value && op.args.empty())) {
     return OpError(id, absl::StrCat(op.args.size(), " args"));
@@ -166,12 +194,39 @@ absl::Status CheckBucketOp(const Program& program, const Plan& plan, int id) {
   return absl::OkStatus();
 }
 
-// The host waits for counts only.
-absl::Status CheckHostWait(const Plan& plan, const Op& op, int id) {
-  RETURN_IF_ERROR(PhaseOf(plan, op, id).status());
+// Whether value `id` is the instance of `decl` of a microbatch.
+bool IsActivation(const Program& program, int id, int decl, int microbatch) {
+  const Value& value = program.values[id];
+  return value.kind == ValueKind::kActivation && value.decl == decl &&
+         value.microbatch == microbatch;
+}
+
+// The host waits for counts only, and reads the matrix that was written.
+absl::Status CheckHostWait(const Program& program, const Plan& plan, int id) {
+  const Op& op = program.ops[id];
+  ASSIGN_OR_RETURN(const model::PhaseDecl* phase, PhaseOf(plan, op, id));
+  RETURN_IF_ERROR(CheckMicrobatch(program, id));
   const model::NodeDecl& node = plan.model.node(op.layer, op.node);
-  if (node.kind != model::NodeKind::kCounts || op.args.size() != 1) {
-    return OpError(id, "waits for something that is no counts matrix");
+  if (node.kind != model::NodeKind::kCounts || op.args.size() != 1 ||
+      !IsActivation(program, op.args[0], phase->args[model::counts::kAll].value,
+                    op.microbatch)) {
+    return OpError(id, "waits for something that is not the counts matrix");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckControl(const Program& program, const Plan& plan, int id) {
+  const Op& op = program.ops[id];
+  RETURN_IF_ERROR(CheckStream(op, id, schedule::StreamKind::kReduce));
+  if (op.args.size() != program.microbatches) {
+    return OpError(id, absl::StrCat(op.args.size(), " losses of ",
+                                    program.microbatches, " microbatches"));
+  }
+  for (int m = 0; m < program.microbatches; ++m) {
+    if (!IsActivation(program, op.args[m], plan.model.loss_value, m)) {
+      return OpError(id, absl::StrCat("arg ", m, " is value ", op.args[m],
+                                      ", not the loss of microbatch ", m));
+    }
   }
   return absl::OkStatus();
 }
@@ -193,10 +248,9 @@ absl::Status CheckOp(const Program& program, const Plan& plan, int id) {
       RETURN_IF_ERROR(CheckNode(program, plan, id));
       return CheckBucketUses(program, plan, id);
     case OpKind::kHostWait:
-      return CheckHostWait(plan, op, id);
+      return CheckHostWait(program, plan, id);
     case OpKind::kControl:
-      if (op.args.size() == program.microbatches) return absl::OkStatus();
-      return OpError(id, "not one loss for each microbatch");
+      return CheckControl(program, plan, id);
     default:
       return CheckBucketOp(program, plan, id);
   }

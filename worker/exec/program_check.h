@@ -8,9 +8,9 @@
 
 namespace weft::exec {
 
-// Checks everything lowering relies on: indices, numbers of args, sizes of
-// values, and that they lie inside the arena. INVALID_ARGUMENT naming op or
-// value, what it says and what is allowed. `plan` is the worker's own.
+// Checks everything lowering relies on: indices, numbers of args, streams,
+// sizes of values, and that they lie inside the arena. INVALID_ARGUMENT naming
+// op or value, what it says and what is allowed. `plan` is the worker's own.
 absl::Status CheckProgram(const schedule::Program& program,
                           const schedule::Plan& plan);
 

@@ -1,5 +1,6 @@
 #include "worker/service/cpu_rank.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -44,6 +45,14 @@ constexpr Group kGroups[] = {
      &exec::Communicators::reduce_edp},
     {"control", kReduce, 2, fsdp::Axis::kDp, &exec::Communicators::control},
 };
+
+// No stream ever holds more commands of a step: every op is one, and so is
+// every wait for another. One more gives memory back at the end.
+int CommandsOf(const schedule::Program& program) {
+  size_t commands = 1;
+  for (const schedule::Op& op : program.ops) commands += 1 + op.waits.size();
+  return static_cast<int>(commands);
+}
 
 class CpuRank : public Rank {
  public:
@@ -160,6 +169,8 @@ class CpuRank : public Rank {
   absl::Status OpenDevice() {
     device::CpuDeviceOptions device;
     device.memory_limit_bytes = options_.device_memory_bytes;
+    device.stream_queue_capacity = std::max(
+        CommandsOf(train_), eval_.has_value() ? CommandsOf(*eval_) : 0);
     MutexLock lock(&mu_);
     if (!cancelled_.ok()) return cancelled_;
     ASSIGN_OR_RETURN(cancellation_, comm::Cancellation::Create());
@@ -184,6 +195,9 @@ class CpuRank : public Rank {
     engine.device = device_.get();
     engine.samples = samples_.get();
     engine.clock = options_.clock;
+    engine.on_failure = [token = cancellation_.get()](const absl::Status& why) {
+      token->Cancel(why);
+    };
     engine.released_memory = options_.released_memory;
     engine.check_live_set = options_.check_live_set;
     ASSIGN_OR_RETURN(engine_, exec::Engine::Create(std::move(engine)));

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "base/mutex.h"
 #include "base/status_macros.h"
 #include "checkpoint/format/safetensors_file.h"
 #include "kernels/device/cpu/cpu_device.h"
@@ -65,15 +64,15 @@ absl::StatusOr<std::unique_ptr<LocalWorld>> LocalWorld::Create(
   const LocalWorldOptions& opts = world->options_;
   ASSIGN_OR_RETURN(world->plan_, schedule::Compile(opts.job));
   if (opts.edit) opts.edit(world->plan_.train);
-  ASSIGN_OR_RETURN(world->cancellation_, comm::Cancellation::Create());
   comm::LoopbackOptions loopback;
   loopback.ranks = world->plan_.world.size;
   loopback.deadline = opts.deadline;
-  loopback.cancellation = world->cancellation_.get();
   loopback.interceptor = opts.interceptor;
   ASSIGN_OR_RETURN(world->loopback_,
                    comm::LoopbackWorld::Create(std::move(loopback)));
   for (int rank = 0; rank < world->plan_.world.size; ++rank) {
+    ASSIGN_OR_RETURN(world->cancellations_.emplace_back(),
+                     comm::Cancellation::Create());
     world->ranks_.push_back(std::make_unique<Rank>());
     RETURN_IF_ERROR(world->CreateRank(rank));
   }
@@ -84,9 +83,10 @@ LocalWorld::~LocalWorld() = default;
 
 absl::StatusOr<comm::Communicator*> LocalWorld::CreateCommunicator(
     int rank, fsdp::Axis axis, absl::string_view name) {
-  ASSIGN_OR_RETURN(std::unique_ptr<comm::Communicator> communicator,
-                   loopback_->CreateCommunicator(
-                       name, plan_.world.Members(axis, rank), rank));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<comm::Communicator> communicator,
+      loopback_->CreateCommunicator(name, plan_.world.Members(axis, rank), rank,
+                                    cancellations_[rank].get()));
   std::vector<std::unique_ptr<comm::Communicator>>& all =
       ranks_[rank]->communicators;
   all.push_back(std::move(communicator));
@@ -115,6 +115,10 @@ absl::Status LocalWorld::CreateRank(int rank) {
   engine.device = r.device.get();
   engine.samples = r.samples.get();
   engine.clock = options_.clocks.empty() ? &RealClock() : options_.clocks[rank];
+  engine.on_failure = [this, rank](const absl::Status& why) {
+    NoteFailure(rank);
+    cancellations_[rank]->Cancel(why);
+  };
   engine.released_memory = options_.released_memory;
   engine.check_live_set = options_.check_live_set;
   Communicators& c = engine.comms;
@@ -132,23 +136,30 @@ absl::Status LocalWorld::CreateRank(int rank) {
   return absl::OkStatus();
 }
 
+void LocalWorld::NoteFailure(int rank) {
+  int none = -1;
+  first_to_fail_.compare_exchange_strong(none, rank);
+}
+
 absl::Status LocalWorld::ForEachRank(
     const std::function<absl::Status(int rank, Engine& engine)>& fn) {
-  Mutex mu;
-  absl::Status first;
+  first_to_fail_ = -1;
+  std::vector<absl::Status> statuses(size());
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size(); ++rank) {
     threads.emplace_back([&, rank] {
       const absl::Status status = fn(rank, engine(rank));
       if (status.ok()) return;
-      MutexLock lock(&mu);
-      if (!first.ok()) return;
-      first = Annotate(status, absl::StrCat("rank ", rank));
-      cancellation_->Cancel(first);
+      NoteFailure(rank);
+      statuses[rank] = Annotate(status, absl::StrCat("rank ", rank));
+      for (auto& cancellation : cancellations_) {
+        cancellation->Cancel(statuses[rank]);
+      }
     });
   }
   for (std::thread& thread : threads) thread.join();
-  return first;
+  const int first = first_to_fail_;
+  return first < 0 ? absl::OkStatus() : statuses[first];
 }
 
 absl::StatusOr<std::vector<std::vector<StepResult>>> LocalWorld::RunSteps(

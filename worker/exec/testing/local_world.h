@@ -8,6 +8,7 @@
 #ifndef WEFT_WORKER_EXEC_TESTING_LOCAL_WORLD_H_
 #define WEFT_WORKER_EXEC_TESTING_LOCAL_WORLD_H_
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -51,7 +52,8 @@ class LocalWorld {
   ~LocalWorld();
 
   // Calls `fn` for every rank on a thread of its own. When one rank fails the
-  // others are cancelled; returns the error of the one that failed first.
+  // others are cancelled; returns the error of the one that failed first, at an
+  // op of its streams or by what `fn` returned.
   absl::Status ForEachRank(
       const std::function<absl::Status(int rank, Engine& engine)>& fn);
 
@@ -79,12 +81,16 @@ class LocalWorld {
       : options_(std::move(options)) {}
 
   absl::Status CreateRank(int rank);
+  // Remembers the first rank to fail.
+  void NoteFailure(int rank);
   absl::StatusOr<comm::Communicator*> CreateCommunicator(
       int rank, fsdp::Axis axis, absl::string_view name);
 
   const LocalWorldOptions options_;
   schedule::Plan plan_;
-  std::unique_ptr<comm::Cancellation> cancellation_;
+  // By rank: its work that fails, or its call, stops its collectives.
+  std::vector<std::unique_ptr<comm::Cancellation>> cancellations_;
+  std::atomic<int> first_to_fail_{-1};  // the rank; -1: none has
   std::unique_ptr<comm::LoopbackWorld> loopback_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   int64_t steps_run_ = 0;

@@ -1,0 +1,279 @@
+// What each kind of op does: bound to its memory once, run in every step.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "worker/exec/lowering.h"
+#include "worker/layers/node_table.h"
+
+namespace weft::exec {
+namespace {
+
+using schedule::Op;
+using schedule::OpKind;
+using schedule::Program;
+
+const char* TagName(const schedule::Plan& plan, const Op& op) {
+  if (op.kind == OpKind::kNode) {
+    return layers::NodeName(plan.model.node(op.layer, op.node).kind, op.phase);
+  }
+  return schedule::Name(op.kind);
+}
+
+bool IsExchange(const model::NodeDecl& node) {
+  return node.kind == model::NodeKind::kDispatch ||
+         node.kind == model::NodeKind::kCombine;
+}
+
+}  // namespace
+
+absl::Status LoweredProgram::BindWork(const Program& program, int id) {
+  switch (program.ops[id].kind) {
+    case OpKind::kNode:
+      return BindNode(program, id);
+    case OpKind::kGather:
+      BindGather(program, id);
+      break;
+    case OpKind::kAdd:
+      BindAdd(program, id);
+      break;
+    case OpKind::kReduce:
+      BindReduce(program, id);
+      break;
+    case OpKind::kControl:
+      BindControl(program, id);
+      break;
+    case OpKind::kOptimizer:
+      BindOptimizer(program, id);
+      break;
+    case OpKind::kHostWait:  // the launching thread's
+    case OpKind::kRelease:   // what happens to dead memory is all it does
+      break;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LoweredProgram::BindNode(const Program& program, int id) {
+  const Op& op = program.ops[id];
+  const schedule::Plan& plan = *b_.plan;
+  const model::LayerDecl& layer = plan.model.layers[op.layer];
+  const model::NodeDecl& node = layer.nodes[op.node];
+  NodeWork& work = nodes_.emplace_back();
+  work.fn = layers::FindNode(node.kind, op.phase, layer.moe);
+  if (work.fn == nullptr) {
+    return absl::UnimplementedError(
+        absl::StrCat(labels_[id], ": no function computes it"));
+  }
+  std::vector<void*>& args = args_.emplace_back();
+  for (int value : op.args) args.push_back(Address(program.values[value]));
+  std::vector<const float*>& params = params_.emplace_back();
+  for (const schedule::ParamUse& use : op.params) {
+    params.push_back(ParamAddress(program, use));
+  }
+  std::vector<layers::Grad>& grads = grads_.emplace_back();
+  for (const schedule::GradUse& use : op.grads) {
+    grads.push_back({GradAddress(program, use), use.accumulate});
+  }
+  layers::NodeContext& ctx = work.ctx;
+  ctx.shape = &plan.shape;
+  ctx.constants = b_.constants;
+  ctx.args = args.data();
+  ctx.params = params.data();
+  ctx.grads = grads.data();
+  ctx.ep_rank = plan.world.IndexOf(fsdp::Axis::kEp, b_.who.rank);
+  if (op.stream == schedule::StreamKind::kEp) ctx.ep = b_.comms.ep;
+  ctx.batch = b_.batches +
+              op.microbatch * plan.shape.microbatch * (plan.shape.sequence + 1);
+  ctx.tag = TagOf(program, id);
+  if (layer.moe) RETURN_IF_ERROR(BindWorkspace(ctx));
+  if (IsExchange(node)) work.exchanged_bytes = b_.exchanged_bytes;
+  launches_[id].work = &RunNode;
+  launches_[id].arg = &work;
+  return absl::OkStatus();
+}
+
+absl::Status LoweredProgram::BindWorkspace(layers::NodeContext& ctx) {
+  const layers::WorkspaceSizes sizes = layers::SizesOfWorkspace(*ctx.shape);
+  std::vector<comm::Segment>& segments = segments_.emplace_back();
+  segments.resize(2 * sizes.segments);
+  ctx.workspace.sends = segments.data();
+  ctx.workspace.receives = segments.data() + sizes.segments;
+  ASSIGN_OR_RETURN(std::unique_ptr<device::Buffer> offsets,
+                   b_.device->AllocateHost(sizes.offsets * sizeof(int64_t)));
+  ctx.workspace.offsets = reinterpret_cast<int64_t*>(offsets->data());
+  host_buffers_.push_back(std::move(offsets));
+  return absl::OkStatus();
+}
+
+void LoweredProgram::BindGather(const Program& program, int id) {
+  const Op& op = program.ops[id];
+  const fsdp::Bucket& bucket = b_.plan->units.buckets[op.bucket];
+  fsdp::GatherWork& work = gathers_.emplace_back();
+  work.comm =
+      bucket.axis == fsdp::Axis::kDp ? b_.comms.gather_dp : b_.comms.gather_edp;
+  work.slice =
+      b_.buckets->weights(op.bucket).at(b_.buckets->slice(op.bucket).begin);
+  work.whole =
+      reinterpret_cast<float*>(Address(program.values[op.args.front()]));
+  work.slice_elements = bucket.slice_elements();
+  work.tag = TagOf(program, id);
+  launches_[id].work = &RunGather;
+  launches_[id].arg = &work;
+}
+
+void LoweredProgram::BindAdd(const Program& program, int id) {
+  const Op& op = program.ops[id];
+  const fsdp::Bucket& bucket = b_.plan->units.buckets[op.bucket];
+  paddings_.push_back(fsdp::PaddingOf(bucket));
+  fsdp::AddWork& work = adds_.emplace_back();
+  work.gradient =
+      reinterpret_cast<float*>(Address(program.values[op.args.front()]));
+  work.sum = b_.buckets->gradients(op.bucket).data;
+  work.elements = bucket.elements;
+  work.padding = paddings_.back();
+  work.accumulate = op.accumulate;
+  launches_[id].work = &RunAdd;
+  launches_[id].arg = &work;
+}
+
+void LoweredProgram::BindReduce(const Program& program, int id) {
+  const Op& op = program.ops[id];
+  const fsdp::Bucket& bucket = b_.plan->units.buckets[op.bucket];
+  paddings_.push_back(fsdp::PaddingOf(bucket));
+  fsdp::ReduceWork& work = reduces_.emplace_back();
+  work.comm =
+      bucket.axis == fsdp::Axis::kDp ? b_.comms.reduce_dp : b_.comms.reduce_edp;
+  work.elements = bucket.elements;
+  work.padding = paddings_.back();
+  work.factor = 1.0f / static_cast<float>(b_.plan->world.size);
+  work.tag = TagOf(program, id);
+  launches_[id].arg = &work;
+  if (op.args.empty()) {
+    work.gradient = b_.buckets->gradients(op.bucket).data;
+    launches_[id].work = &RunReduceInPlace;
+    return;
+  }
+  work.gradient =
+      reinterpret_cast<float*>(Address(program.values[op.args.front()]));
+  work.shard = b_.buckets->gradients(op.bucket).data;
+  work.staging = b_.buckets->staging();
+  work.accumulate = op.accumulate;
+  launches_[id].work = &RunReduceToShard;
+}
+
+void LoweredProgram::BindControl(const Program& program, int id) {
+  std::vector<fsdp::SliceView>& slices = slices_.emplace_back();
+  if (program.kind == schedule::ProgramKind::kTrain) {
+    for (const fsdp::Bucket& bucket : b_.plan->units.buckets) {
+      const fsdp::Range slice = b_.buckets->slice(bucket.id);
+      slices.push_back(
+          {b_.buckets->gradients(bucket.id).at(slice.begin), slice.elements()});
+    }
+  }
+  std::vector<const double*>& losses = losses_.emplace_back();
+  for (int value : program.ops[id].args) {
+    losses.push_back(
+        reinterpret_cast<const double*>(Address(program.values[value])));
+  }
+  fsdp::ControlWork& work = controls_.emplace_back();
+  work.comm = b_.comms.control;
+  work.slices = slices;
+  work.losses = losses;
+  work.record = b_.control_record;
+  work.records = b_.control_records;
+  work.tag = TagOf(program, id);
+  launches_[id].work = &RunControl;
+  launches_[id].arg = &work;
+}
+
+void LoweredProgram::BindOptimizer(const Program& program, int id) {
+  const int bucket = program.ops[id].bucket;
+  optimizer_segments_.push_back(
+      fsdp::OptimizerSegmentsOf(b_.parameters, b_.plan->units.buckets[bucket],
+                                *b_.buckets, *b_.optimizer));
+  fsdp::OptimizerWork& work = optimizers_.emplace_back();
+  work.segments = optimizer_segments_.back();
+  work.config = b_.optimizer;
+  work.scalars = b_.scalars;
+  launches_[id].work = &RunOptimizer;
+  launches_[id].arg = &work;
+}
+
+std::byte* LoweredProgram::Address(const schedule::Value& value) const {
+  const device::Buffer* arena =
+      value.space == model::Space::kHost ? b_.host_arena : b_.arena;
+  return arena->data() + value.offset;
+}
+
+float* LoweredProgram::ParamAddress(const Program& program,
+                                    const schedule::ParamUse& use) const {
+  const int64_t offset = b_.plan->units.offset_of_param[use.param];
+  if (use.value < 0) {
+    return b_.buckets->weights(b_.plan->units.bucket_of_param[use.param])
+        .at(offset);
+  }
+  return reinterpret_cast<float*>(Address(program.values[use.value])) + offset;
+}
+
+float* LoweredProgram::GradAddress(const Program& program,
+                                   const schedule::GradUse& use) const {
+  const int64_t offset = b_.plan->units.offset_of_param[use.param];
+  if (use.value < 0) {
+    return b_.buckets->gradients(b_.plan->units.bucket_of_param[use.param])
+        .at(offset);
+  }
+  return reinterpret_cast<float*>(Address(program.values[use.value])) + offset;
+}
+
+comm::CollectiveTag LoweredProgram::TagOf(const Program& program,
+                                          int id) const {
+  const Op& op = program.ops[id];
+  comm::CollectiveTag tag;
+  tag.op = TagName(*b_.plan, op);
+  tag.op_index = id;
+  tag.layer = op.layer;
+  tag.microbatch = op.microbatch;
+  return tag;
+}
+
+absl::Status LoweredProgram::RunNode(void* arg, device::Stream& stream) {
+  const NodeWork& work = *static_cast<const NodeWork*>(arg);
+  if (work.exchanged_bytes == nullptr) return work.fn(work.ctx, stream);
+  const int64_t before = work.ctx.ep->wire_bytes();
+  RETURN_IF_ERROR(work.fn(work.ctx, stream));
+  *work.exchanged_bytes += work.ctx.ep->wire_bytes() - before;
+  return absl::OkStatus();
+}
+
+absl::Status LoweredProgram::RunGather(void* arg, device::Stream& stream) {
+  return fsdp::Gather(*static_cast<const fsdp::GatherWork*>(arg), stream);
+}
+
+absl::Status LoweredProgram::RunAdd(void* arg, device::Stream& stream) {
+  fsdp::AddToSum(*static_cast<const fsdp::AddWork*>(arg), stream);
+  return absl::OkStatus();
+}
+
+absl::Status LoweredProgram::RunReduceToShard(void* arg,
+                                              device::Stream& stream) {
+  return fsdp::ReduceToShard(*static_cast<const fsdp::ReduceWork*>(arg),
+                             stream);
+}
+
+absl::Status LoweredProgram::RunReduceInPlace(void* arg,
+                                              device::Stream& stream) {
+  return fsdp::ReduceInPlace(*static_cast<const fsdp::ReduceWork*>(arg),
+                             stream);
+}
+
+absl::Status LoweredProgram::RunControl(void* arg, device::Stream& stream) {
+  return fsdp::ExchangeControl(*static_cast<const fsdp::ControlWork*>(arg),
+                               stream);
+}
+
+absl::Status LoweredProgram::RunOptimizer(void* arg, device::Stream& stream) {
+  fsdp::UpdateWeights(*static_cast<const fsdp::OptimizerWork*>(arg), stream);
+  return absl::OkStatus();
+}
+
+}  // namespace weft::exec
