@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <memory>
 #include <string>
 
 #include "absl/strings/numbers.h"
@@ -46,12 +47,12 @@ std::string Get(const std::string& address, const std::string& path) {
   return answer;
 }
 
-WorkerMetrics* NewMetrics() {
-  return new WorkerMetrics([] { return v1::ProcessFigures(); });
+std::unique_ptr<WorkerMetrics> NewMetrics() {
+  return std::make_unique<WorkerMetrics>([] { return v1::ProcessFigures(); });
 }
 
 TEST(HttpServerTest, ServesMetricsAndHealthOnAFreePort) {
-  std::unique_ptr<WorkerMetrics> metrics(NewMetrics());
+  const auto metrics = NewMetrics();
   ASSERT_OK_AND_ASSIGN(auto server,
                        HttpServer::Start("127.0.0.1:0", metrics.get()));
   EXPECT_THAT(server->address(), StartsWith("127.0.0.1:"));
@@ -67,7 +68,7 @@ TEST(HttpServerTest, ServesMetricsAndHealthOnAFreePort) {
 }
 
 TEST(HttpServerTest, DestructionClosesThePort) {
-  std::unique_ptr<WorkerMetrics> metrics(NewMetrics());
+  const auto metrics = NewMetrics();
   ASSERT_OK_AND_ASSIGN(auto server,
                        HttpServer::Start("127.0.0.1:0", metrics.get()));
   const std::string address = server->address();
@@ -76,7 +77,7 @@ TEST(HttpServerTest, DestructionClosesThePort) {
 }
 
 TEST(HttpServerTest, RefusesAnAddressInUseOrMalformed) {
-  std::unique_ptr<WorkerMetrics> metrics(NewMetrics());
+  const auto metrics = NewMetrics();
   ASSERT_OK_AND_ASSIGN(auto server,
                        HttpServer::Start("127.0.0.1:0", metrics.get()));
   EXPECT_THAT(
