@@ -21,7 +21,7 @@
 
 namespace weft::coordinator {
 
-// The latest updates of one job. Thread-safe.
+// The latest updates of one job, without a gap. Thread-safe.
 class JobLog {
  public:
   using OnNews = std::shared_ptr<const std::function<void()>>;
@@ -31,6 +31,10 @@ class JobLog {
     MutexLock lock(&mu_);
     job_ = job;
     if (update == nullptr) return;
+    // The store may have missed some; what is before them is of no use.
+    const bool follows = updates_.empty() ||
+                         update->revision() == updates_.back().revision() + 1;
+    if (!follows) updates_.clear();
     updates_.push_back(*update);
     if (updates_.size() > log_size) updates_.pop_front();
   }

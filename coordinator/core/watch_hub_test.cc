@@ -124,6 +124,23 @@ TEST(WatchHubTest, DropsTheLogsOfJobsThatEndedFirst) {
   EXPECT_OK(hub.Open("running", 0, [] {}));
 }
 
+// A store that failed for long has missed some.
+TEST(WatchHubTest, AGapInThePastIsNotPassedOverInSilence) {
+  WatchHub hub({/*log_size=*/16, /*ended_jobs=*/2});
+  v1::Job job;
+  job.set_id("a");
+  job.set_state(v1::JOB_STATE_SUCCEEDED);
+  job.set_revision(9);
+  std::vector<v1::WatchJobResponse> updates;
+  for (int revision : {1, 2, 8, 9}) {
+    updates.emplace_back().set_revision(revision);
+  }
+  hub.Restore(job, updates);
+  EXPECT_THAT(hub.Open("a", 2, [] {}), StatusIs(absl::StatusCode::kOutOfRange));
+  ASSERT_OK_AND_ASSIGN(auto watch, hub.Open("a", 7, [] {}));
+  EXPECT_THAT(Drain(*watch), ElementsAre("8", "9", "s9", "end"));
+}
+
 TEST(WatchHubTest, RestoresThePast) {
   WatchHub hub(kSmall);
   v1::Job job;
