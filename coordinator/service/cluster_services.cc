@@ -1,5 +1,6 @@
 #include "coordinator/service/cluster_services.h"
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
 #include <deque>
@@ -11,6 +12,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/mutex.h"
 #include "coordinator/core/dispatcher.h"
 #include "coordinator/core/membership.h"
@@ -101,10 +105,18 @@ class StreamLink : public WorkerLink {
 // One worker's stream.
 class AttachReactor : public AttachStream {
  public:
-  AttachReactor(Dispatcher& dispatcher, CallbackServerContext* context)
+  AttachReactor(Dispatcher& dispatcher, absl::Duration register_timeout,
+                CallbackServerContext* context)
       : dispatcher_(dispatcher),
         context_(*context),
         link_(std::make_shared<StreamLink>(this)) {
+    register_deadline_.Set(
+        absl::ToChronoTime(absl::Now() + register_timeout),
+        [link = link_, register_timeout](bool has_passed) {
+          if (!has_passed) return;
+          link->Close(absl::DeadlineExceededError(absl::StrCat(
+              "no Register within ", absl::FormatDuration(register_timeout))));
+        });
     StartRead(&request_);
   }
 
@@ -142,6 +154,7 @@ class AttachReactor : public AttachStream {
       return absl::InvalidArgumentError(
           "the first message of a stream must be Register");
     }
+    register_deadline_.Cancel();
     absl::StatusOr<SessionId> session =
         dispatcher_.Attach(request_.register_(), link_);
     if (session.ok()) session_ = *session;
@@ -153,20 +166,23 @@ class AttachReactor : public AttachStream {
   const std::shared_ptr<StreamLink> link_;  // the dispatcher holds it too
   AttachRequest request_;
   std::optional<SessionId> session_;  // once registered
+  grpc::Alarm register_deadline_;
 };
 
 class WorkerControlServiceImpl final
     : public worker::v1::WorkerControlService::CallbackService {
  public:
-  explicit WorkerControlServiceImpl(Dispatcher* dispatcher)
-      : dispatcher_(*dispatcher) {}
+  WorkerControlServiceImpl(Dispatcher* dispatcher,
+                           absl::Duration register_timeout)
+      : dispatcher_(*dispatcher), register_timeout_(register_timeout) {}
 
   AttachStream* Attach(CallbackServerContext* context) override {
-    return new AttachReactor(dispatcher_, context);
+    return new AttachReactor(dispatcher_, register_timeout_, context);
   }
 
  private:
   Dispatcher& dispatcher_;
+  const absl::Duration register_timeout_;
 };
 
 class ClusterServiceImpl final : public v1::ClusterService::CallbackService {
@@ -209,8 +225,9 @@ std::unique_ptr<grpc::Service> MakeClusterService(
 }
 
 std::unique_ptr<grpc::Service> MakeWorkerControlService(
-    Dispatcher* dispatcher) {
-  return std::make_unique<WorkerControlServiceImpl>(dispatcher);
+    Dispatcher* dispatcher, absl::Duration register_timeout) {
+  return std::make_unique<WorkerControlServiceImpl>(dispatcher,
+                                                    register_timeout);
 }
 
 }  // namespace weft::coordinator

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/time/time.h"
 #include "coordinator/core/dispatcher.h"
 
 namespace weft::coordinator {
@@ -19,9 +20,12 @@ struct CoordinatorIdentity {
 };
 
 // Both borrow the dispatcher, which outlives the server that runs the service.
+// A stream that does not register within `register_timeout` ends with
+// DEADLINE_EXCEEDED.
 std::unique_ptr<grpc::Service> MakeClusterService(
     Dispatcher* dispatcher, const CoordinatorIdentity& identity);
-std::unique_ptr<grpc::Service> MakeWorkerControlService(Dispatcher* dispatcher);
+std::unique_ptr<grpc::Service> MakeWorkerControlService(
+    Dispatcher* dispatcher, absl::Duration register_timeout);
 
 }  // namespace weft::coordinator
 

@@ -94,7 +94,8 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   services.push_back(MakeJobService(options.dispatcher, options.compiler));
   services.push_back(MakeClusterService(
       options.dispatcher, {options.version, options.http_address}));
-  services.push_back(MakeWorkerControlService(options.dispatcher));
+  services.push_back(
+      MakeWorkerControlService(options.dispatcher, options.register_timeout));
 
   grpc::ServerBuilder builder;
   SetLimits(builder);

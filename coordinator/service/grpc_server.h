@@ -21,6 +21,8 @@ class GrpcServer {
     const PlanCompiler* compiler = nullptr;  // borrowed
     std::string version;
     std::string http_address;  // where metrics are; empty when off
+    // A stream of WorkerControlService that has not said Register by then ends.
+    absl::Duration register_timeout = absl::Seconds(10);
   };
 
   // UNAVAILABLE when the address cannot be bound.

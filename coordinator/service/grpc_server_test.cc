@@ -364,6 +364,22 @@ TEST_F(GrpcServerTest, AttachRefusesWhatItMust) {
   EXPECT_EQ(dispatcher_->ClusterInfo().workers(), 1);
 }
 
+TEST_F(GrpcServerTest, AStreamThatDoesNotRegisterEnds) {
+  GrpcServer::Options options;
+  options.listen_address = "127.0.0.1:0";
+  options.dispatcher = dispatcher_.get();
+  options.compiler = &compiler_;
+  options.register_timeout = absl::Milliseconds(200);
+  ASSERT_OK_AND_ASSIGN(auto server, GrpcServer::Start(options));
+  TestWorker registered(server->address(), "w-0");
+  EXPECT_TRUE(registered.Read().has_registered());
+  TestWorker silent(server->address());
+  const grpc::Status status = silent.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(status.error_message(), "no Register within 200ms");
+  EXPECT_EQ(dispatcher_->ClusterInfo().workers(), 1);
+}
+
 TEST_F(GrpcServerTest, RegisteredTellsTheHeartbeats) {
   TestWorker worker(server_->address(), "");
   const worker::v1::AttachResponse message = worker.Read();
