@@ -87,14 +87,17 @@ absl::StatusOr<int> TakeLock(const std::string& path) {
     return absl::FailedPreconditionError(
         absl::StrCat("cannot create ", path, ": ", strerror(errno)));
   }
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    close(fd);
-    return absl::FailedPreconditionError(absl::StrCat(
-        path,
-        " is locked: another coordinator uses this store; stop it or "
-        "choose another --state_dir"));
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+  const int error = errno;
+  close(fd);
+  if (error != EWOULDBLOCK) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot lock ", path, ": ", strerror(error)));
   }
-  return fd;
+  return absl::FailedPreconditionError(absl::StrCat(
+      path,
+      " is locked: another coordinator uses this store; stop it or "
+      "choose another --state_dir"));
 }
 
 }  // namespace
