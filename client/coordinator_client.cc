@@ -59,7 +59,7 @@ class GrpcCoordinatorClient : public CoordinatorClient {
       v1::SubmitJobRequest request) override {
     if (request.request_id().empty()) request.set_request_id(NewRequestId());
     return Call(*jobs_, &v1::JobService::Stub::SubmitJob, request,
-                options_.submit_timeout);
+                options_.plan_timeout);
   }
   absl::StatusOr<v1::ValidateJobResponse> ValidateJob(
       const v1::ValidateJobRequest& request) override {

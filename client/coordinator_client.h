@@ -24,9 +24,9 @@ class CoordinatorClient {
   struct Options {
     std::string address;  // "host:port"
     absl::Duration call_timeout = absl::Seconds(5);
-    absl::Duration submit_timeout = absl::Seconds(10);
-    // Compiling and verifying a large plan takes a while.
-    absl::Duration plan_timeout = absl::Seconds(30);
+    // Of calls that compile and verify a plan, which takes a while when it is
+    // large: SubmitJob, ValidateJob, GetPlan.
+    absl::Duration plan_timeout = absl::Seconds(60);
     int tries = 4;
     absl::Duration first_backoff = absl::Milliseconds(200);  // then doubles
   };

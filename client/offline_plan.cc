@@ -111,11 +111,12 @@ void CheckBatch(const v1::TrainingJob& job, Checker& checker) {
       checker.InRange("batch.global_batch", batch.global_batch(), 1, kMaxWidth);
   const bool has_microbatch =
       checker.InRange("batch.microbatch", batch.microbatch(), 1, 65536);
-  if (has_world && has_global && has_microbatch) {
-    checker.Divides("batch.microbatch", batch.microbatch() * world,
-                    batch.global_batch(),
-                    "batch.global_batch, times parallel.world, ");
-  }
+  if (!has_world || !has_global || !has_microbatch) return;
+  const int64_t unit = batch.microbatch() * world;
+  if (batch.global_batch() % unit == 0) return;
+  checker.Fail("batch.global_batch",
+               absl::StrCat(batch.global_batch(), " is not a multiple of ",
+                            "batch.microbatch * parallel.world = ", unit));
 }
 
 // Who a rank is: its groups.
@@ -157,6 +158,7 @@ absl::StatusOr<v1::GetPlanResponse> CompilePlan(const v1::TrainingJob& job,
                      "), the job's world"));
   }
   ASSIGN_OR_RETURN(const schedule::Plan plan, schedule::Compile(job));
+  RETURN_IF_ERROR(schedule::Verify(plan));
   v1::GetPlanResponse response;
   std::string text = absl::StrCat(DescribeRank(plan, rank),
                                   schedule::ToText(plan, plan.train));

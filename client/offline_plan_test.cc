@@ -64,7 +64,8 @@ TEST(OfflinePlanTest, WhatCannotBeCompiledIsNamedWithItsPlace) {
   EXPECT_THAT(Obstacles({"model.dense_layers=[4]"}),
               Contains("--set: model.dense_layers[0]: 4 is not in [0, 3]"));
   EXPECT_THAT(Obstacles({"batch.global_batch=65"}),
-              Contains(HasSubstr("batch.microbatch: 16 does not divide")));
+              Contains("--set: batch.global_batch: 65 is not a multiple of "
+                       "batch.microbatch * parallel.world = 16"));
 }
 
 TEST(OfflinePlanTest, NothingGivenIsManyObstaclesAndNoCrash) {
