@@ -38,17 +38,17 @@ absl::StatusOr<v1::ListJobsResponse> ListJobs(CoordinatorClient& client,
   }
 }
 
-// Fetches one job; reports the error otherwise.
-absl::StatusOr<v1::Job> FetchJob(Session& session, const std::string& job_id,
-                                 ExitCode* code) {
+// The job, or nothing when the error was reported.
+std::optional<v1::Job> FetchJob(Session& session, const std::string& job_id,
+                                ExitCode* code) {
   const auto client = Connect(session, code);
-  if (client == nullptr) return absl::FailedPreconditionError("");
+  if (client == nullptr) return std::nullopt;
   v1::GetJobRequest request;
   request.set_job_id(job_id);
   auto response = client->GetJob(request);
   if (response.ok()) return response->job();
   *code = ReportError(session.err, response.status());
-  return response.status();
+  return std::nullopt;
 }
 
 void PrintJobs(Session& session, const std::vector<v1::Job>& jobs) {
@@ -122,7 +122,7 @@ ExitCode GetJobs(Session& session, int limit) {
 ExitCode GetJob(Session& session, const std::string& job_id) {
   ExitCode code = kExitFailed;
   const auto job = FetchJob(session, job_id, &code);
-  if (!job.ok()) return code;
+  if (!job.has_value()) return code;
   if (IsForScripts(session.format)) {
     PrintMessage(session, *job);
   } else {
@@ -161,7 +161,7 @@ ExitCode GetWorkers(Session& session) {
 ExitCode Describe(Session& session, const std::string& job_id) {
   ExitCode code = kExitFailed;
   const auto job = FetchJob(session, job_id, &code);
-  if (!job.ok()) return code;
+  if (!job.has_value()) return code;
   if (IsForScripts(session.format)) {
     PrintMessage(session, *job);
   } else {
