@@ -21,7 +21,6 @@ namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -218,11 +217,11 @@ TEST_F(ApiTest, IllegalJobsAreRefusedWithEveryViolationAndChangeNothing) {
 
   job = Job(1);
   job.mutable_batch()->set_global_batch(7);  // of 4 ranks
-  EXPECT_THAT(RefusedFields(job), Each(HasSubstr("batch")));
+  EXPECT_THAT(RefusedFields(job), ElementsAre("batch.global_batch"));
 
   job = Job(1);
   job.mutable_model()->mutable_moe()->set_top_k(5);  // of 4 experts
-  EXPECT_THAT(RefusedFields(job), ElementsAre(HasSubstr("model.moe.top_k")));
+  EXPECT_THAT(RefusedFields(job), ElementsAre("model.moe.top_k"));
 
   EXPECT_THAT(RefusedFields(v1::TrainingJob()), Not(SizeIs(0)));
 
