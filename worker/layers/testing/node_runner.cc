@@ -6,6 +6,7 @@
 #include "glog/logging.h"
 #include "kernels/ops/random/random.h"
 #include "kernels/ops/rope/rope.h"
+#include "kernels/ops/testing/testing.h"
 #include "model/decoder.h"
 #include "worker/layers/node_table.h"
 
@@ -14,23 +15,7 @@ namespace {
 
 using model::Phase;
 
-// Runs everything at once on the calling thread.
-class InlineStream : public device::Stream {
- public:
-  absl::string_view name() const override { return "inline"; }
-  void Launch(device::WorkFn fn, void* arg) override {
-    status_.Update(fn(arg, *this));
-  }
-  void Wait(device::Event&) override {}
-  void Record(device::Event&) override {}
-  absl::Status Synchronize() override { return status_; }
-
- private:
-  absl::Status status_;
-};
-
 void FillNormal(const model::ParamDecl& decl, std::vector<float>& out) {
-  InlineStream stream;
   ops::RandomNormalArgs args;
   args.range.seed = 3;
   args.range.stream_id =
@@ -39,7 +24,7 @@ void FillNormal(const model::ParamDecl& decl, std::vector<float>& out) {
   args.mean = decl.init_std == 0 ? 1.0f : 0.0f;
   args.stddev = 0.4f;
   args.out = out.data();
-  ops::RandomNormal(args, stream);
+  ops::RandomNormal(args, ops::testing::InlineStream());
 }
 
 }  // namespace
@@ -134,8 +119,7 @@ absl::Status NodeRunner::Run(int layer, int node, Phase phase) {
   const model::NodeDecl& decl = model_.node(layer, node);
   const NodeFn fn = FindNode(decl.kind, phase, model_.layers[layer].moe);
   if (fn == nullptr) return absl::UnimplementedError("no such node phase");
-  InlineStream stream;
-  return fn(Context(layer, *decl.Find(phase)), stream);
+  return fn(Context(layer, *decl.Find(phase)), ops::testing::InlineStream());
 }
 
 absl::Status NodeRunner::Forward() {
