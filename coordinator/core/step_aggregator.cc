@@ -19,10 +19,6 @@
 namespace weft::coordinator {
 namespace {
 
-// The reduction at the end of a step keeps ranks together; a rank that is
-// farther ahead than this runs on its own.
-constexpr size_t kMaxPendingSteps = 64;
-
 uint64_t Bits(double value) {
   uint64_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
@@ -88,11 +84,6 @@ absl::StatusOr<std::optional<v1::StepMetrics>> StepAggregator::Add(
     return absl::InvalidArgumentError(
         absl::StrCat("rank ", rank, " reported step ", step, " where step ",
                      next_step_[rank], " was due"));
-  }
-  if (pending_.count(step) == 0 && pending_.size() >= kMaxPendingSteps) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rank ", rank, " reported step ", step, " while step ",
-                     pending_.begin()->first, " is not reported by all ranks"));
   }
   ++next_step_[rank];
   Reports& reports = pending_[step];

@@ -12,15 +12,17 @@
 
 namespace weft::coordinator {
 
-// Collects reports by step. Each rank reports its steps in order, each once;
-// ranks may be ahead of each other. Not thread-safe.
+// Collects reports by step. Each rank reports its steps in order, each once.
+// Reports of some ranks may run ahead of others' by any number of steps: the
+// ranks themselves cannot, but what each sends comes by a stream of its own.
+// Not thread-safe.
 class StepAggregator {
  public:
   explicit StepAggregator(int world) : next_step_(world, 1) {}
 
   // Takes the report of one rank. Returns the metrics of the step when it was
   // the last one missing. INVALID_ARGUMENT when the step is not the rank's
-  // next, or far ahead of other ranks; INTERNAL, naming the ranks, when ranks
+  // next; INTERNAL, naming the ranks, when ranks
   // disagree about what is global.
   absl::StatusOr<std::optional<v1::StepMetrics>> Add(
       int rank, const v1::StepMetrics& metrics);

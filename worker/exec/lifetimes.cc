@@ -1,6 +1,7 @@
 #include "worker/exec/lifetimes.h"
 
 #include <algorithm>
+#include <map>
 
 #include "schedule/happens_before.h"
 
@@ -22,11 +23,6 @@ void ForEachValue(const Op& op, Fn fn) {
   for (const schedule::GradUse& use : op.grads) {
     if (use.value >= 0) fn(use.value);
   }
-}
-
-bool Overlap(const Value& a, const Value& b) {
-  return a.space == b.space && a.offset < b.offset + b.bytes &&
-         b.offset < a.offset + a.bytes;
 }
 
 // Ops that use each value, ascending.
@@ -52,15 +48,62 @@ std::vector<int> ReleasesOf(const Program& program) {
   return releases;
 }
 
-// First ops of later values that take memory of `value`.
-std::vector<int> Reusers(const Program& program, int value,
-                         const std::vector<ValueLifetime>& lifetimes) {
-  std::vector<int> reusers;
-  for (int other = 0; other < program.values.size(); ++other) {
-    if (other == value || lifetimes[other].first < 0) continue;
-    if (lifetimes[other].first < lifetimes[value].first) continue;
-    if (!Overlap(program.values[value], program.values[other])) continue;
-    reusers.push_back(lifetimes[other].first);
+// Which value last took each part of an arena.
+class Occupants {
+ public:
+  // Gives [begin, end) to `value`; calls `evicted` with each value that held a
+  // part of it, some perhaps twice.
+  template <typename Fn>
+  void Take(int64_t begin, int64_t end, int value, Fn evicted) {
+    if (begin >= end) return;
+    Cut(begin);
+    Cut(end);
+    const auto first = by_begin_.lower_bound(begin);
+    const auto last = by_begin_.lower_bound(end);
+    for (auto it = first; it != last; ++it) evicted(it->second.value);
+    by_begin_.erase(first, last);
+    by_begin_[begin] = {end, value};
+  }
+
+ private:
+  struct Part {
+    int64_t end = 0;
+    int value = -1;
+  };
+
+  // Splits the part that reaches across `at`.
+  void Cut(int64_t at) {
+    auto it = by_begin_.lower_bound(at);
+    if (it == by_begin_.begin()) return;
+    --it;
+    if (it->second.end <= at) return;
+    by_begin_[at] = it->second;
+    it->second.end = at;
+  }
+
+  std::map<int64_t, Part> by_begin_;
+};
+
+// By value: first ops of the values that are next to take memory of it. Those
+// that take it later come after them.
+std::vector<std::vector<int>> ReusersOf(
+    const Program& program, const std::vector<ValueLifetime>& lifetimes) {
+  std::vector<int> order;
+  for (int v = 0; v < program.values.size(); ++v) {
+    if (lifetimes[v].first >= 0) order.push_back(v);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return lifetimes[a].first < lifetimes[b].first;
+  });
+  std::vector<std::vector<int>> reusers(program.values.size());
+  Occupants device;
+  Occupants host;
+  for (int v : order) {
+    const Value& value = program.values[v];
+    Occupants& arena = value.space == model::Space::kHost ? host : device;
+    arena.Take(value.offset, value.offset + value.bytes, v, [&](int evicted) {
+      reusers[evicted].push_back(lifetimes[v].first);
+    });
   }
   return reusers;
 }
@@ -132,14 +175,14 @@ std::vector<ValueLifetime> LifetimesOf(const Program& program) {
   }
   const HappensBefore before(program);
   const std::vector<int> releases = ReleasesOf(program);
+  const std::vector<std::vector<int>> reusers = ReusersOf(program, lifetimes);
   for (int v = 0; v < users.size(); ++v) {
     if (users[v].empty()) continue;
     if (releases[v] >= 0) {
       lifetimes[v].dead_after = releases[v];
       continue;
     }
-    lifetimes[v].dead_after =
-        DeadAfter(program, before, users[v], Reusers(program, v, lifetimes));
+    lifetimes[v].dead_after = DeadAfter(program, before, users[v], reusers[v]);
   }
   return lifetimes;
 }

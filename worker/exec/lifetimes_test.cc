@@ -81,6 +81,27 @@ TEST(LifetimesTest, DeadBeforeTheMemoryIsReused) {
   EXPECT_EQ(LifetimesOf(late)[0].dead_after, -1);
 }
 
+TEST(LifetimesTest, DeadBeforeAnyPartOfTheMemoryIsReused) {
+  Program program;
+  const int whole = AddValue(program, 0, 2 * kPage);
+  const int left = AddValue(program, 0, kPage);
+  const int right = AddValue(program, kPage, kPage);
+  const int again = AddValue(program, 0, 2 * kPage);
+  AddOp(program, StreamKind::kCompute, {whole});
+  AddOp(program, StreamKind::kEp, {whole}, {0});
+  AddOp(program, StreamKind::kCompute, {left}, {1});
+  AddOp(program, StreamKind::kGather, {right}, {1});
+  AddOp(program, StreamKind::kCompute, {again}, {3});
+  const std::vector<ValueLifetime> lives = LifetimesOf(program);
+  EXPECT_EQ(lives[whole].dead_after, 1);
+  EXPECT_EQ(lives[left].dead_after, 2);
+  EXPECT_EQ(lives[right].dead_after, 3);
+  EXPECT_EQ(lives[again].dead_after, 4);
+
+  program.ops[3].waits = {0};  // takes the right half beside its user on ep
+  EXPECT_EQ(LifetimesOf(program)[whole].dead_after, -1);
+}
+
 TEST(LifetimesTest, AReleaseEndsAValueWhateverReadsItLater) {
   Program program;
   const int v = AddValue(program, 0, kPage);
