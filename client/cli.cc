@@ -170,6 +170,9 @@ void AddViewCommands(CLI::App* app, Session& session, Parsed* p) {
                    if (p->file.path.empty() == p->plan.job_id.empty()) {
                      throw CLI::RequiredError("either --file or a job id");
                    }
+                   if (p->file.path.empty() && !p->file.sets.empty()) {
+                     throw CLI::ValidationError("--set needs --file");
+                   }
                    p->plan.file = p->file;
                    return ShowPlan(session, p->plan);
                  });
