@@ -92,6 +92,7 @@ TEST_F(CliTest, WrongUsageExitsTwo) {
   EXPECT_THAT(Run("submit"), is_usage("--file is required"));
   EXPECT_THAT(Run("wait x --timeout 5"), is_usage("not a duration"));
   EXPECT_THAT(Run("plan"), is_usage("either --file or a job id"));
+  EXPECT_THAT(Run("plan moe-1 --set steps=3"), is_usage("--set needs --file"));
   EXPECT_THAT(Run("cancel moe-1"), is_usage("needs --yes"));
   EXPECT_THAT(Run("get jobs"), is_usage("no coordinator is named"));
 }
@@ -141,6 +142,22 @@ TEST_F(CliTest, ARetriedSubmitKeepsItsRequestId) {
                            "[89ab][0-9a-f]{3}-[0-9a-f]{12}"));
   EXPECT_EQ(submits[1].request_id(), submits[0].request_id());
   EXPECT_EQ(submits[2].request_id(), submits[0].request_id());
+}
+
+TEST_F(CliTest, ALateSubmitNamesItsRequestId) {
+  FakeCoordinator::Script script;
+  script.is_submit_late = true;
+  Serve(script);
+  const Result result = Run("submit -f examples/moe_text.yaml");
+  EXPECT_EQ(result.code, 69);
+  const auto submits = coordinator_->submits();
+  ASSERT_EQ(submits.size(), 1);
+  ASSERT_FALSE(submits[0].request_id().empty());
+  EXPECT_EQ(
+      result.err,
+      absl::StrCat("error: too late (DEADLINE_EXCEEDED)\n"
+                   "hint: the job may still be queued; --request-id=",
+                   submits[0].request_id(), " submits it again, once only\n"));
 }
 
 TEST_F(CliTest, ARefusedJobShowsEachViolationWithItsLine) {

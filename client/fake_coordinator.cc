@@ -95,6 +95,9 @@ class FakeCoordinator::Impl final : public v1::JobService::Service,
     if (submits_.size() <= script_.unavailable_submits) {
       return Status(grpc::StatusCode::UNAVAILABLE, "just now");
     }
+    if (script_.is_submit_late) {
+      return Status(grpc::StatusCode::DEADLINE_EXCEEDED, "too late");
+    }
     *response->mutable_job() = MakeJob("moe-1", v1::JOB_STATE_QUEUED);
     response->mutable_job()->add_warnings("nothing is hidden");
     return Status::OK;

@@ -25,6 +25,8 @@ class FakeCoordinator {
     // So many calls of SubmitJob fail first, with UNAVAILABLE, after having
     // stored the job.
     int unavailable_submits = 0;
+    // After those SubmitJob stores the job and fails with DEADLINE_EXCEEDED.
+    bool is_submit_late = false;
     int jobs = 2;  // ListJobs
   };
 

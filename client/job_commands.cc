@@ -102,11 +102,17 @@ ExitCode Submit(Session& session, const SubmitOptions& options) {
   const auto client = Connect(session, &code);
   if (client == nullptr) return code;
   v1::SubmitJobRequest request;
-  request.set_request_id(options.request_id);
+  request.set_request_id(options.request_id.empty() ? NewRequestId()
+                                                    : options.request_id);
   *request.mutable_job() = file->job;
   const auto response = client->SubmitJob(request);
   if (!response.ok()) {
-    return ReportError(session.err, response.status(), &file->origins);
+    code = ReportError(session.err, response.status(), &file->origins);
+    if (absl::IsDeadlineExceeded(response.status())) {
+      session.err << "hint: the job may still be queued; --request-id="
+                  << request.request_id() << " submits it again, once only\n";
+    }
+    return code;
   }
   const v1::Job& job = response->job();
   PrintWarnings(session, job.warnings());
