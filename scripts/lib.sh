@@ -22,6 +22,15 @@ run_bazel() {
     bazel ${startup[@]+"${startup[@]}"} "$@" 9>&-
 }
 
+# has_target ARGUMENT...: whether any of these arguments of Bazel is no option.
+has_target() {
+  local argument
+  for argument in "$@"; do
+    if [[ "$argument" != -* ]]; then return 0; fi
+  done
+  return 1
+}
+
 # tracked PATTERN...: the tracked files that exist, NUL-separated.
 tracked() {
   # The tree may belong to another user than the one who tests it.

@@ -4,6 +4,6 @@
 weft_build() {
   source scripts/weft_install.sh
   weft_install
-  if (($# == 0)); then set -- //...; fi
+  has_target "$@" || set -- "$@" //...
   run_bazel build "$@"
 }

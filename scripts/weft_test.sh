@@ -95,7 +95,7 @@ weft_test() {
   source scripts/weft_install.sh
   weft_install
   mkdir -p "$TEST_LOGS"
-  if (($# == 0)); then set -- //...; fi
+  has_target "$@" || set -- "$@" //...
 
   run_tests plain "$@"
   run_tests asan --config=asan --build_tests_only "$@"
