@@ -160,6 +160,7 @@ class DaemonImpl : public Daemon {
     options.observer = &metrics_;
     options.heartbeat_interval = options_.heartbeat_interval;
     options.heartbeat_timeout = options_.heartbeat_timeout;
+    options.tick_interval = kTick;
     // Workers read this path too, from folders of their own.
     options.artifacts_dir =
         std::filesystem::absolute(options_.artifacts_dir).string();

@@ -110,8 +110,9 @@ Dispatcher::Dispatcher(Options options)
       hub_(options_.watch),
       members_(
           {options_.clock, options_.heartbeat_timeout, options_.gone_kept}),
-      ledger_({options_.clock, options_.store, &hub_, &outbox_,
-               options_.observer}) {}
+      ledger_(
+          {options_.clock, options_.store, &hub_, &outbox_, options_.observer}),
+      last_tick_ns_(options_.clock->MonotonicNanos()) {}
 
 Dispatcher::~Dispatcher() = default;
 
@@ -217,6 +218,7 @@ v1::GetClusterInfoResponse Dispatcher::ClusterInfo() {
 void Dispatcher::Tick() {
   {
     MutexLock lock(&mu_);
+    ForgiveStallLocked();
     for (Member* member : members_.Overdue()) {
       const std::string why =
           absl::StrCat("no sign of life for ",
@@ -231,6 +233,21 @@ void Dispatcher::Tick() {
     SettleLocked();
   }
   outbox_.Run();
+}
+
+// What workers said during a stall waits in their sockets and is read after it.
+void Dispatcher::ForgiveStallLocked() {
+  const int64_t now = options_.clock->MonotonicNanos();
+  const auto gap = absl::Nanoseconds(now - std::exchange(last_tick_ns_, now));
+  const absl::Duration late =
+      std::max(options_.heartbeat_timeout / 4, 2 * options_.tick_interval);
+  if (gap <= late) return;
+  LOG(WARNING) << "the coordinator stood still for " << gap
+               << "; deadlines move by as much";
+  members_.Forgive(gap);
+  for (auto& [id, active] : jobs_) {
+    if (active->run != nullptr) active->run->Forgive(gap);
+  }
 }
 
 void Dispatcher::Shutdown() {

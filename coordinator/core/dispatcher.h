@@ -55,6 +55,8 @@ class Dispatcher {
 
     absl::Duration heartbeat_interval = absl::Milliseconds(500);
     absl::Duration heartbeat_timeout = absl::Seconds(4);
+    // How often Tick() is called.
+    absl::Duration tick_interval = absl::Milliseconds(100);
     // How long workers that are gone, and the series of jobs that have ended,
     // stay visible.
     absl::Duration gone_kept = absl::Minutes(10);
@@ -92,7 +94,9 @@ class Dispatcher {
   // All but the fields about the coordinator itself.
   v1::GetClusterInfoResponse ClusterInfo();
 
-  // Notices what did not happen in time. Call it a few times a second.
+  // Notices what did not happen in time. Call it every tick_interval: when it
+  // comes much later, this process stood still, and the time since the call
+  // before counts against nobody.
   void Tick();
 
   // Ends running jobs, stops their workers and closes all links; nothing starts
@@ -140,6 +144,7 @@ class Dispatcher {
   Member* MemberOfLocked(const ActiveJob& active, int rank)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  void ForgiveStallLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // After any change: drops what is over, places what can be placed.
   void SettleLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StartLocked(ActiveJob& active, const std::vector<Member*>& members,
@@ -158,6 +163,7 @@ class Dispatcher {
   std::deque<std::string> queue_ ABSL_GUARDED_BY(mu_);  // oldest first
   // Jobs that have ended, with the time, oldest first.
   std::deque<std::pair<int64_t, std::string>> ended_ ABSL_GUARDED_BY(mu_);
+  int64_t last_tick_ns_ ABSL_GUARDED_BY(mu_);
   bool is_shut_down_ ABSL_GUARDED_BY(mu_) = false;
 };
 

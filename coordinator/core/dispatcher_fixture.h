@@ -3,6 +3,7 @@
 #ifndef WEFT_COORDINATOR_CORE_DISPATCHER_FIXTURE_H_
 #define WEFT_COORDINATOR_CORE_DISPATCHER_FIXTURE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -118,6 +119,15 @@ class DispatcherTest : public ::testing::Test {
   void FinishAll(int step) {
     for (auto& worker : workers_) {
       worker->SayFinished(absl::StatusCode::kOk, step);
+    }
+  }
+  // Time goes on while nobody says anything.
+  void Wait(absl::Duration time) {
+    while (time > absl::ZeroDuration()) {
+      const absl::Duration part = std::min(time, absl::Milliseconds(500));
+      clock_.Advance(part);
+      dispatcher_->Tick();
+      time -= part;
     }
   }
   // Time goes on while all workers send heartbeats.

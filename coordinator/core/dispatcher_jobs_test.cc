@@ -75,11 +75,9 @@ TEST_F(RootCauseTest, APeerErrorCountsWhenNothingBetterComes) {
 
 TEST_F(RootCauseTest, WaitingForABetterCauseEnds) {
   Worker(0).SayFinished(absl::StatusCode::kDeadlineExceeded, 1, "no answer");
-  clock_.Advance(absl::Milliseconds(1499));
-  dispatcher_->Tick();
+  Wait(absl::Milliseconds(1499));
   EXPECT_EQ(Get(id_).state(), v1::JOB_STATE_STOPPING);
-  clock_.Advance(absl::Milliseconds(1));
-  dispatcher_->Tick();
+  Wait(absl::Milliseconds(1));
   EXPECT_EQ(Get(id_).state(), v1::JOB_STATE_FAILED);
 }
 
@@ -93,11 +91,6 @@ TEST_F(RootCauseTest, FinishingEarlyWithoutAnErrorIsAnError) {
 TEST_F(RootCauseTest, StepsOutOfOrderAreAnError) {
   Worker(1).SayStep(2);
   EXPECT_EQ(Get(id_).message(), "rank 1 reported step 2 where step 1 was due");
-}
-
-TEST_F(RootCauseTest, ARankFarAheadIsAnError) {
-  for (int step = 1; step <= 65; ++step) Worker(1).SayStep(step);
-  EXPECT_THAT(Get(id_).message(), HasSubstr("rank 1 reported step 65 while"));
 }
 
 TEST_F(RootCauseTest, CancellingKeepsItsOutcomeWhenAWorkerIsLost) {

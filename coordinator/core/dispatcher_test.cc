@@ -146,12 +146,10 @@ TEST_F(DispatcherTest, ASilentWorkerIsLostAfterTheTimeout) {
   AddWorkers(2);
   const std::string id = Submit(MakeLegalJob(2, 2));
   StartJob(id);
-  clock_.Advance(absl::Seconds(3));
+  Wait(absl::Seconds(3));
   Worker(0).Heartbeat();
-  dispatcher_->Tick();
   EXPECT_EQ(Get(id).state(), v1::JOB_STATE_RUNNING);
-  clock_.Advance(absl::Milliseconds(1100));
-  dispatcher_->Tick();
+  Wait(absl::Milliseconds(1100));
   EXPECT_EQ(Get(id).state(), v1::JOB_STATE_FAILED);
   EXPECT_THAT(
       Get(id).message(),
@@ -162,6 +160,36 @@ TEST_F(DispatcherTest, ASilentWorkerIsLostAfterTheTimeout) {
   Worker(1).SayStep(1);
   EXPECT_EQ(Get(id).step(), 0);
   EXPECT_EQ(dispatcher_->ListWorkers().at(1).state(), v1::WORKER_STATE_LOST);
+}
+
+TEST_F(DispatcherTest, AStallOfTheCoordinatorLosesNobody) {
+  AddWorkers(2);
+  const std::string id = Submit(MakeLegalJob(2, 2));
+  StartJob(id);
+  HeartbeatFor(absl::Seconds(1));
+  clock_.Advance(absl::Seconds(6));
+  dispatcher_->Tick();
+  EXPECT_EQ(dispatcher_->ClusterInfo().workers(), 2);
+  EXPECT_EQ(Get(id).state(), v1::JOB_STATE_RUNNING);
+  // From here on time counts again.
+  Wait(absl::Seconds(3));
+  Worker(0).Heartbeat();
+  Wait(absl::Milliseconds(1100));
+  EXPECT_EQ(dispatcher_->ClusterInfo().workers(), 1);
+}
+
+TEST_F(DispatcherTest, AStallMovesTheDeadlinesOfAJobThatStops) {
+  AddWorkers(1);
+  const std::string id = Submit(MakeLegalJob(1, 1));
+  StartJob(id);
+  Cancel(id, "");
+  HeartbeatFor(absl::Seconds(8));
+  clock_.Advance(absl::Minutes(10));
+  dispatcher_->Tick();
+  EXPECT_EQ(Get(id).state(), v1::JOB_STATE_STOPPING);
+  EXPECT_EQ(dispatcher_->ClusterInfo().workers(), 1);
+  HeartbeatFor(absl::Seconds(2));
+  EXPECT_EQ(Get(id).state(), v1::JOB_STATE_CANCELLED);
 }
 
 TEST_F(DispatcherTest, AWorkerComesBackAfterItWasLost) {

@@ -251,6 +251,17 @@ void JobRun::Tick() {
   Conclude();
 }
 
+void JobRun::Forgive(absl::Duration stall) {
+  const Timeouts& timeouts = options_.timeouts;
+  const auto move = [&](int64_t deadline_ns, absl::Duration timeout) {
+    return std::min(After(timeout),
+                    deadline_ns + absl::ToInt64Nanoseconds(stall));
+  };
+  prepare_deadline_ns_ = move(prepare_deadline_ns_, timeouts.prepare);
+  settle_deadline_ns_ = move(settle_deadline_ns_, timeouts.settle);
+  stop_deadline_ns_ = move(stop_deadline_ns_, timeouts.stop);
+}
+
 void JobRun::Cancel(absl::string_view reason) {
   if (phase_ == Phase::kStopping || phase_ == Phase::kEnded) return;
   is_cancelled_ = true;

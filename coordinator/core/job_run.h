@@ -73,6 +73,8 @@ class JobRun {
   // The rank's worker is gone.
   void OnLost(int rank, absl::string_view why);
   void Tick();
+  // The last `stall` counts as no time: nothing could be noticed.
+  void Forgive(absl::Duration stall);
 
   // Stops the ranks; the outcome will be CANCELLED. Nothing when it stops
   // already.

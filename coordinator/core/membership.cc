@@ -139,6 +139,15 @@ void Membership::Release(Member& member) {
   member.rank = 0;
 }
 
+void Membership::Forgive(absl::Duration stall) {
+  const int64_t now = options_.clock->MonotonicNanos();
+  for (auto& [id, member] : members_) {
+    if (!member.is_attached()) continue;
+    member.last_heard_ns =
+        std::min(now, member.last_heard_ns + absl::ToInt64Nanoseconds(stall));
+  }
+}
+
 std::vector<Member*> Membership::Overdue() {
   const int64_t limit = options_.clock->MonotonicNanos() -
                         absl::ToInt64Nanoseconds(options_.heartbeat_timeout);

@@ -77,6 +77,8 @@ class Membership {
               int rank);
   void Release(Member& member);
 
+  // The last `stall` counts as no time: nobody could be heard.
+  void Forgive(absl::Duration stall);
   // Attached workers not heard of for too long.
   std::vector<Member*> Overdue();
   // Attached and free, by id; "w-2" comes before "w-10".
