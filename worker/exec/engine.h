@@ -88,7 +88,7 @@ struct StepResult {
 class Engine {
  public:
   // INVALID_ARGUMENT when the programs do not fit the job; RESOURCE_EXHAUSTED
-  // when memory does not suffice.
+  // when memory does not suffice; the device's error soon after it has failed.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(EngineOptions options);
   virtual ~Engine() = default;
 

@@ -1,5 +1,6 @@
 // Time of a training step of all ranks on this machine, and where it goes: busy
 // time by kind of op, summed over ranks, as counters in milliseconds a step.
+// Time to prepare the engine of one rank for a plan of many ops.
 //
 //   bazel run -c opt //worker/exec:engine_benchmark
 #include <sys/resource.h>
@@ -85,6 +86,38 @@ BENCHMARK(TrainingStep)
     ->Args({1, 1})
     ->Args({4, 2})
     ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+
+// From the compiled plan to an engine that is ready.
+void Preparation(benchmark::State& state) {
+  testing::TinyJob tiny;
+  tiny.layers = state.range(0);
+  tiny.microbatches = state.range(1);
+  for (auto _ : state) {
+    int64_t begin_ns = 0;
+    LocalWorldOptions options;
+    options.job = MakeJob(tiny);
+    options.released_memory = static_cast<ReleasedMemory>(state.range(2));
+    options.edit = [&](schedule::Program& program) {
+      state.counters["ops"] = program.ops.size();
+      begin_ns = RealClock().MonotonicNanos();
+    };
+    auto world = LocalWorld::Create(std::move(options));
+    if (!world.ok()) {
+      state.SkipWithError("the world does not start");
+      return;
+    }
+    state.SetIterationTime(1e-9 * (RealClock().MonotonicNanos() - begin_ns));
+  }
+}
+BENCHMARK(Preparation)
+    ->ArgNames({"layers", "microbatches", "released_memory"})
+    ->Args({24, 16, 0})
+    ->Args({94, 64, 0})
+    ->Args({94, 64, 1})
+    ->Args({1024, 32, 0})
+    ->Iterations(1)
+    ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
 
 }  // namespace

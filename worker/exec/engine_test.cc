@@ -211,6 +211,26 @@ TEST(EngineTest, FailingTheDeviceEndsTheStep) {
                        HasSubstr("rank 0: step 1: told to stop")));
 }
 
+TEST(EngineTest, FailingTheDeviceEndsThePreparation) {
+  TinyJob tiny;
+  tiny.layers = 12;
+  tiny.microbatches = 8;
+  LocalWorldOptions options = OptionsFor(tiny);
+  size_t ops = 0;
+  options.edit = [&](schedule::Program& program) { ops = program.ops.size(); };
+  int events = 0;
+  options.creates_event = [&](device::Device& device) {
+    ++events;
+    device.Fail(absl::CancelledError("told to stop"));
+  };
+  EXPECT_THAT(
+      LocalWorld::Create(std::move(options)).status(),
+      StatusIs(absl::StatusCode::kCancelled, HasSubstr("told to stop")));
+  // It did not go on to the end.
+  EXPECT_GT(ops, 1000);
+  EXPECT_LT(events, 300);
+}
+
 TEST(EngineTest, AProgramThatDoesNotFitTheJobIsRefused) {
   struct Case {
     const char* message;

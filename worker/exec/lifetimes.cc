@@ -165,14 +165,20 @@ bool OnDevice(const Value& value) {
 
 }  // namespace
 
-std::vector<ValueLifetime> LifetimesOf(const Program& program) {
-  const std::vector<std::vector<int>> users = UsersOf(program);
-  std::vector<ValueLifetime> lifetimes(program.values.size());
-  for (int v = 0; v < users.size(); ++v) {
-    if (users[v].empty()) continue;
-    lifetimes[v].first = users[v].front();
-    lifetimes[v].last = users[v].back();
+std::vector<ValueLifetime> UsesOf(const Program& program) {
+  std::vector<ValueLifetime> uses(program.values.size());
+  for (int id = 0; id < program.ops.size(); ++id) {
+    ForEachValue(program.ops[id], [&](int value) {
+      if (uses[value].first < 0) uses[value].first = id;
+      uses[value].last = id;
+    });
   }
+  return uses;
+}
+
+std::vector<ValueLifetime> LifetimesOf(const Program& program) {
+  std::vector<ValueLifetime> lifetimes = UsesOf(program);
+  const std::vector<std::vector<int>> users = UsersOf(program);
   const HappensBefore before(program);
   const std::vector<int> releases = ReleasesOf(program);
   const std::vector<std::vector<int>> reusers = ReusersOf(program, lifetimes);

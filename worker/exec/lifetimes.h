@@ -25,6 +25,9 @@ struct ValueLifetime {
   int dead_after = -1;
 };
 
+// First and last uses alone, which cost little; dead_after stays -1.
+std::vector<ValueLifetime> UsesOf(const schedule::Program& program);
+// All of it.
 std::vector<ValueLifetime> LifetimesOf(const schedule::Program& program);
 
 // For every op after which some value is dead, the bytes of the device arena
@@ -34,7 +37,8 @@ std::vector<int64_t> AllowedBytes(const schedule::Program& program,
                                   const std::vector<ValueLifetime>& lifetimes,
                                   int64_t page_bytes);
 
-// Largest sum of bytes of device values live at once, in launch order.
+// Largest sum of bytes of device values live at once, in launch order. UsesOf()
+// suffices.
 int64_t PeakLiveBytes(const schedule::Program& program,
                       const std::vector<ValueLifetime>& lifetimes);
 

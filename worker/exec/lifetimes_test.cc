@@ -152,6 +152,7 @@ TEST(LifetimesTest, PeakIsTheLargestSumInLaunchOrder) {
   AddOp(program, StreamKind::kCompute, {a, b});
   AddOp(program, StreamKind::kCompute, {b, c});
   EXPECT_EQ(PeakLiveBytes(program, LifetimesOf(program)), 110);
+  EXPECT_EQ(PeakLiveBytes(program, UsesOf(program)), 110);
 }
 
 }  // namespace

@@ -27,32 +27,9 @@ std::string LabelOf(const schedule::Plan& plan, const Op& op, int id) {
   return absl::StrCat(label, ")");
 }
 
-// The node op whose completion a host wait is for.
-int AwaitedBy(const Program& program, int id) {
-  const Op& wait = program.ops[id];
-  for (int other = id - 1; other >= 0; --other) {
-    const Op& op = program.ops[other];
-    if (op.kind == OpKind::kNode && op.layer == wait.layer &&
-        op.node == wait.node && op.phase == wait.phase &&
-        op.microbatch == wait.microbatch) {
-      return other;
-    }
-  }
-  return -1;
-}
-
-// Ops that the entry of an op waits for. A host wait always waits for its node.
-std::vector<int> WaitsOf(const Program& program, int id) {
-  const Op& op = program.ops[id];
-  std::vector<int> waits = op.waits;
-  if (op.kind != OpKind::kHostWait) return waits;
-  const int awaited = AwaitedBy(program, id);
-  if (awaited >= 0 &&
-      std::find(waits.begin(), waits.end(), awaited) == waits.end()) {
-    waits.push_back(awaited);
-  }
-  return waits;
-}
+// Of the many ops of a deep model, how many are lowered between two looks at
+// whether the device has failed.
+constexpr int kOpsBetweenLooks = 256;
 
 }  // namespace
 
@@ -82,19 +59,29 @@ absl::Status LoweredProgram::LowerAll(const Program& program) {
       launch.clock = b_.clock;
       launch.span = &spans_[id];
     }
+    RETURN_IF_ERROR(Look(id));
     RETURN_IF_ERROR(BindWork(program, id));
   }
-  BindMemory(program);
+  RETURN_IF_ERROR(BindMemory(program));
   RETURN_IF_ERROR(CreateEvents(program));
-  for (int id = 0; id < ops; ++id) AppendEntries(program, id);
+  for (int id = 0; id < ops; ++id) {
+    RETURN_IF_ERROR(Look(id));
+    AppendEntries(program, id);
+  }
   return absl::OkStatus();
 }
 
+absl::Status LoweredProgram::Look(int id) const {
+  if (id % kOpsBetweenLooks != 0) return absl::OkStatus();
+  return b_.device->status();
+}
+
 // Binds what happens to memory before its first and after its last use.
-void LoweredProgram::BindMemory(const Program& program) {
-  const std::vector<ValueLifetime> lifetimes = LifetimesOf(program);
+absl::Status LoweredProgram::BindMemory(const Program& program) {
+  std::vector<ValueLifetime> lifetimes = UsesOf(program);
   peak_live_bytes_ = PeakLiveBytes(program, lifetimes);
-  if (b_.released_memory == ReleasedMemory::kKeep) return;
+  if (b_.released_memory == ReleasedMemory::kKeep) return absl::OkStatus();
+  lifetimes = LifetimesOf(program);
   std::vector<std::vector<Region>> first(program.ops.size());
   std::vector<std::vector<Region>> dead(program.ops.size());
   for (int v = 0; v < program.values.size(); ++v) {
@@ -110,6 +97,7 @@ void LoweredProgram::BindMemory(const Program& program) {
     allowed = AllowedBytes(program, lifetimes, ::sysconf(_SC_PAGESIZE));
   }
   for (int id = 0; id < program.ops.size(); ++id) {
+    RETURN_IF_ERROR(Look(id));
     Launch& launch = launches_[id];
     launch.dead_memory = b_.released_memory;
     regions_.push_back(std::move(dead[id]));
@@ -123,6 +111,7 @@ void LoweredProgram::BindMemory(const Program& program) {
       launch.check = &checks_[id];
     }
   }
+  return absl::OkStatus();
 }
 
 // One event for each op that another stream, or the host, waits for.
@@ -134,7 +123,8 @@ absl::Status LoweredProgram::CreateEvents(const Program& program) {
     return absl::OkStatus();
   };
   for (int id = 0; id < program.ops.size(); ++id) {
-    for (int wait : WaitsOf(program, id)) RETURN_IF_ERROR(create(wait));
+    RETURN_IF_ERROR(Look(id));
+    for (int wait : program.ops[id].waits) RETURN_IF_ERROR(create(wait));
     if (program.ops[id].kind == OpKind::kControl) RETURN_IF_ERROR(create(id));
   }
   return absl::OkStatus();
@@ -173,7 +163,7 @@ void LoweredProgram::AppendHostWait(const Program& program, int id) {
   tally.ranks = shape.ep;
   tally.experts = shape.experts;
   std::vector<device::Event*>& waits = waits_.emplace_back();
-  for (int wait : WaitsOf(program, id)) waits.push_back(EventOf(wait));
+  for (int wait : op.waits) waits.push_back(EventOf(wait));
   Entry entry;
   entry.waits = waits;
   entry.host_fn = &TallyCounts;

@@ -62,7 +62,7 @@ struct Bindings {
 class LoweredProgram {
  public:
   // INVALID_ARGUMENT when the program does not fit the plan; see
-  // program_check.h.
+  // program_check.h. The device's error soon after the device has failed.
   static absl::StatusOr<std::unique_ptr<LoweredProgram>> Lower(
       const schedule::Program& program, const Bindings& bindings);
 
@@ -98,7 +98,9 @@ class LoweredProgram {
   void BindControl(const schedule::Program& program, int id);
   void BindOptimizer(const schedule::Program& program, int id);
   absl::Status BindWorkspace(layers::NodeContext& ctx);
-  void BindMemory(const schedule::Program& program);
+  absl::Status BindMemory(const schedule::Program& program);
+  // Called with every op: now and then, whether the device has failed.
+  absl::Status Look(int id) const;
   absl::Status CreateEvents(const schedule::Program& program);
   void AppendEntries(const schedule::Program& program, int id);
   void AppendHostWait(const schedule::Program& program, int id);

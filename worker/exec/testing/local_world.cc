@@ -98,11 +98,15 @@ absl::Status LocalWorld::CreateRank(int rank) {
   device::CpuDeviceOptions device_options;
   device_options.stream_queue_capacity = 1 << 14;
   ASSIGN_OR_RETURN(r.device, device::CreateCpuDevice(device_options));
+  DeviceObserver observer;
+  observer.creates_event = options_.creates_event;
   if (options_.finished) {
-    r.device = ObserveDevice(std::move(r.device),
-                             [this, rank](absl::string_view stream) {
-                               options_.finished(rank, stream);
-                             });
+    observer.finished = [this, rank](absl::string_view stream) {
+      options_.finished(rank, stream);
+    };
+  }
+  if (observer.finished || observer.creates_event) {
+    r.device = ObserveDevice(std::move(r.device), std::move(observer));
   }
   r.samples =
       std::make_unique<SyntheticSamples>(plan_.shape.vocab, options_.samples);

@@ -40,6 +40,8 @@ struct LocalWorldOptions {
   std::function<void(schedule::Program&)> edit;
   // Called after each work item on a stream of a rank, on the stream's thread.
   std::function<void(int rank, absl::string_view stream)> finished;
+  // Called before each event that a rank's device creates.
+  std::function<void(device::Device& device)> creates_event;
   // Clock of each rank; empty: real clocks.
   std::vector<Clock*> clocks;
 };

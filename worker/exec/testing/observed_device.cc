@@ -15,7 +15,8 @@ using device::WorkFn;
 
 class ObservedStream : public Stream {
  public:
-  ObservedStream(std::unique_ptr<Stream> inner, FinishedFn finished)
+  ObservedStream(std::unique_ptr<Stream> inner,
+                 std::function<void(absl::string_view)> finished)
       : inner_(std::move(inner)), finished_(std::move(finished)) {}
 
   absl::string_view name() const override { return inner_->name(); }
@@ -37,7 +38,7 @@ class ObservedStream : public Stream {
   }
 
   const std::unique_ptr<Stream> inner_;
-  const FinishedFn finished_;
+  const std::function<void(absl::string_view)> finished_;
 };
 
 // Work runs on the wrapped stream itself; the host may pass either.
@@ -48,15 +49,18 @@ Stream& Unwrap(Stream& stream) {
 
 class ObservedDevice : public device::Device {
  public:
-  ObservedDevice(std::unique_ptr<device::Device> inner, FinishedFn finished)
-      : inner_(std::move(inner)), finished_(std::move(finished)) {}
+  ObservedDevice(std::unique_ptr<device::Device> inner, DeviceObserver observer)
+      : inner_(std::move(inner)), observer_(std::move(observer)) {}
 
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(
       absl::string_view name) override {
     ASSIGN_OR_RETURN(auto stream, inner_->CreateStream(name));
-    return std::make_unique<ObservedStream>(std::move(stream), finished_);
+    if (!observer_.finished) return stream;
+    return std::make_unique<ObservedStream>(std::move(stream),
+                                            observer_.finished);
   }
   absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override {
+    if (observer_.creates_event) observer_.creates_event(*inner_);
     return inner_->CreateEvent();
   }
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(
@@ -85,15 +89,15 @@ class ObservedDevice : public device::Device {
 
  private:
   const std::unique_ptr<device::Device> inner_;
-  const FinishedFn finished_;
+  const DeviceObserver observer_;
 };
 
 }  // namespace
 
 std::unique_ptr<device::Device> ObserveDevice(
-    std::unique_ptr<device::Device> device, FinishedFn finished) {
+    std::unique_ptr<device::Device> device, DeviceObserver observer) {
   return std::make_unique<ObservedDevice>(std::move(device),
-                                          std::move(finished));
+                                          std::move(observer));
 }
 
 }  // namespace weft::exec::testing

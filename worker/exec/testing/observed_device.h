@@ -1,4 +1,4 @@
-// A device that tells when work on its streams has finished.
+// A device that tells what happens to it.
 #ifndef WEFT_WORKER_EXEC_TESTING_OBSERVED_DEVICE_H_
 #define WEFT_WORKER_EXEC_TESTING_OBSERVED_DEVICE_H_
 
@@ -10,12 +10,17 @@
 
 namespace weft::exec::testing {
 
-// Called on the stream's own thread after each work item.
-using FinishedFn = std::function<void(absl::string_view stream)>;
+// Either may be empty.
+struct DeviceObserver {
+  // Called on the stream's own thread after each work item.
+  std::function<void(absl::string_view stream)> finished;
+  // Called before an event is created.
+  std::function<void(device::Device& device)> creates_event;
+};
 
-// Wraps `device`: the same but for the calls of `finished`.
+// Wraps `device`: the same but for the calls of the observer.
 std::unique_ptr<device::Device> ObserveDevice(
-    std::unique_ptr<device::Device> device, FinishedFn finished);
+    std::unique_ptr<device::Device> device, DeviceObserver observer);
 
 }  // namespace weft::exec::testing
 
