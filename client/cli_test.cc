@@ -156,8 +156,9 @@ TEST_F(CliTest, ALateSubmitNamesItsRequestId) {
   EXPECT_EQ(
       result.err,
       absl::StrCat("error: too late (DEADLINE_EXCEEDED)\n"
-                   "hint: the job may still be queued; --request-id=",
-                   submits[0].request_id(), " submits it again, once only\n"));
+                   "hint: the job may still be queued; submit it again with "
+                   "--request-id=",
+                   submits[0].request_id(), " and it is queued once only\n"));
 }
 
 TEST_F(CliTest, ARefusedJobShowsEachViolationWithItsLine) {

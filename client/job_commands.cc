@@ -109,8 +109,9 @@ ExitCode Submit(Session& session, const SubmitOptions& options) {
   if (!response.ok()) {
     code = ReportError(session.err, response.status(), &file->origins);
     if (absl::IsDeadlineExceeded(response.status())) {
-      session.err << "hint: the job may still be queued; --request-id="
-                  << request.request_id() << " submits it again, once only\n";
+      session.err << "hint: the job may still be queued; submit it again with "
+                     "--request-id="
+                  << request.request_id() << " and it is queued once only\n";
     }
     return code;
   }

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "client/utf8.h"
 
 namespace weft::client {
 namespace {
@@ -42,12 +43,18 @@ void AppendTo(std::vector<FieldError>& errors,
 }
 
 // Workers may run in another folder than whoever submits.
-void ResolvePrefix(v1::TrainingJob* job) {
-  const std::filesystem::path prefix = job->data().prefix();
+void ResolvePrefix(JobFile* file) {
+  const std::filesystem::path prefix = file->job.data().prefix();
   std::error_code error;
   const auto here = std::filesystem::current_path(error);
   if (error || prefix.empty() || prefix.is_absolute()) return;
-  job->mutable_data()->set_prefix((here / prefix).lexically_normal().string());
+  const std::string path = (here / prefix).lexically_normal().string();
+  if (IsUtf8(path)) {
+    file->job.mutable_data()->set_prefix(path);
+  } else {
+    file->errors.push_back({file->origins.Find("data.prefix"), "data.prefix",
+                            "the current folder's name is not UTF-8"});
+  }
 }
 
 }  // namespace
@@ -71,7 +78,7 @@ absl::StatusOr<JobFile> ReadJobFile(const std::string& path,
   for (const std::string& assignment : sets) {
     AppendTo(file.errors, SetField(assignment, &file.job, &file.origins));
   }
-  ResolvePrefix(&file.job);
+  if (file.errors.empty()) ResolvePrefix(&file);
   return file;
 }
 

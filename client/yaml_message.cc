@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/nearest_name.h"
+#include "client/utf8.h"
 #include "client/yaml_scalar.h"
 #include "google/protobuf/descriptor.h"
 #include "yaml-cpp/eventhandler.h"
@@ -74,7 +75,9 @@ class Converter {
       const std::string name = key.IsScalar() ? key.Scalar() : KindOf(key);
       const std::string field_path = Join(path, name);
       const FieldDescriptor* field = type.FindFieldByName(name);
-      if (field == nullptr) {
+      if (!IsUtf8(name)) {
+        Fail(key.Mark(), path, "the name of a field is not UTF-8");
+      } else if (field == nullptr) {
         Fail(key.Mark(), field_path,
              absl::StrCat("unknown field", KnownNames(name, FieldNames(type))));
       } else if (!seen.insert(name).second) {

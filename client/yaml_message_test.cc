@@ -203,6 +203,26 @@ INSTANTIATE_TEST_SUITE_P(
              "optimizer: {epsilon: 1e999}\n",
              {"f:1:22: optimizer.epsilon: \"1e999\" is not a finite "
               "number"}},
+        Case{"TooSmall",
+             "optimizer: {epsilon: 1e-400, beta1: 0.0e5, beta2: 0}\n",
+             {"f:1:22: optimizer.epsilon: 1e-400 is too near to 0 to be told "
+              "from it"}},
+        Case{"NotUtf8",
+             "steps: 1\nname: caf\xe9\n",
+             {"f:2:7: name: is not UTF-8"}},
+        Case{
+            "NumberIsNotUtf8", "steps: \xff\n", {"f:1:8: steps: is not UTF-8"}},
+        Case{"FieldIsNotUtf8",
+             "model: {\xe9: 1}\n",
+             {"f:1:9: model: the name of a field is not UTF-8"}},
+        Case{"TagOfText",
+             "steps: !!str 3\n",
+             {"f:1:8: steps: has the YAML tag \"tag:yaml.org,2002:str\"; write "
+              "the value without one"}},
+        Case{"TagOfNumber",
+             "steps: !!int \"3\"\nname: !!str 3\n",
+             {"f:1:8: steps: has the YAML tag \"tag:yaml.org,2002:int\"; write "
+              "the value without one"}},
         Case{"Yes",
              "schedule: {delay_wgrad: yes}\n",
              {"f:1:25: schedule.delay_wgrad: \"yes\" is not true or false"}},

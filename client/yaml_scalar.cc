@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "client/enum_names.h"
 #include "client/nearest_name.h"
+#include "client/utf8.h"
 
 namespace weft::client {
 namespace {
@@ -22,6 +23,29 @@ using google::protobuf::Reflection;
 
 // yaml-cpp marks quoted scalars, and only them, with this tag.
 bool IsQuoted(const YAML::Node& node) { return node.Tag() == "!"; }
+
+// The tag that was written before the value, as in "!!int 3"; empty when there
+// was none.
+std::string WrittenTag(const YAML::Node& node) {
+  const std::string& tag = node.Tag();
+  return tag == "?" || IsQuoted(node) ? "" : tag;
+}
+
+// What is wrong with the text itself, whatever the field holds.
+std::string TextError(const YAML::Node& node, const FieldDescriptor& field) {
+  if (!IsUtf8(node.Scalar())) return "is not UTF-8";
+  const std::string tag = WrittenTag(node);
+  const bool is_text = field.cpp_type() == FieldDescriptor::CPPTYPE_STRING;
+  if (tag.empty() || (is_text && tag == "tag:yaml.org,2002:str")) return "";
+  return absl::StrCat("has the YAML tag \"", tag,
+                      "\"; write the value without one");
+}
+
+// Whether a number's digits say that it is 0.
+bool SaysZero(absl::string_view number) {
+  return number.substr(0, number.find_first_of("eE"))
+             .find_first_of("123456789") == absl::string_view::npos;
+}
 
 std::string NotExpected(const YAML::Node& node, const FieldDescriptor& field) {
   return absl::StrCat(IsQuoted(node) ? "the text " : "", "\"", node.Scalar(),
@@ -65,6 +89,11 @@ std::optional<double> ParseDouble(const YAML::Node& node,
     *error = NotExpected(node, field);
     return std::nullopt;
   }
+  if (value == 0 && !SaysZero(node.Scalar())) {
+    *error =
+        absl::StrCat(node.Scalar(), " is too near to 0 to be told from it");
+    return std::nullopt;
+  }
   return value;
 }
 
@@ -100,7 +129,8 @@ const EnumValueDescriptor* ParseEnum(const YAML::Node& node,
 std::string StoreScalar(const YAML::Node& node, const FieldDescriptor& field,
                         Message* message) {
   const Reflection& reflection = *message->GetReflection();
-  std::string error;
+  std::string error = TextError(node, field);
+  if (!error.empty()) return error;
   // Calls the setter or the adder, by what the field is.
   const auto store = [&](auto value, auto set, auto add) {
     if (!value) return;
