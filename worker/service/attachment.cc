@@ -21,20 +21,18 @@ constexpr absl::Duration kDefaultHeartbeatInterval = absl::Seconds(1);
 // Programs of deep models are larger than the default of 4 MiB.
 constexpr int kMaxMessageBytes = 64 << 20;
 
-std::shared_ptr<grpc::Channel> Connect(const Attachment::Options& options) {
+std::shared_ptr<grpc::Channel> Connect(const std::string& coordinator) {
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(kMaxMessageBytes);
   // Finds a coordinator whose host has gone without a word.
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // Our own backoff decides when to try; the channel's must not be slower.
-  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS,
-              absl::ToInt64Milliseconds(options.backoff.initial));
-  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
-              absl::ToInt64Milliseconds(options.backoff.max));
+  // Our own backoff decides when to try. Channels to one address would share a
+  // connection, and with it how long to wait after it failed.
+  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(options.coordinator,
+  return grpc::CreateCustomChannel(coordinator,
                                    grpc::InsecureChannelCredentials(), args);
 }
 
@@ -43,10 +41,18 @@ absl::Status ToAbsl(const grpc::Status& status) {
                       status.error_message());
 }
 
+// Whether attaching again would not help.
+bool IsFinal(const absl::Status& status) {
+  return absl::IsFailedPrecondition(status) || absl::IsInvalidArgument(status);
+}
+
 }  // namespace
 
-// One stream. The reader fills in the answer, then lets the writer go on.
+// One stream, on a channel of its own: a channel that has failed to connect
+// fails its calls until its own backoff is over. The reader fills in the
+// answer, then lets the writer go on.
 struct Attachment::Connection {
+  std::unique_ptr<worker::v1::WorkerControlService::Stub> stub;
   grpc::ClientContext context;
   std::unique_ptr<Stream> stream;
   Notification answered;
@@ -57,8 +63,7 @@ struct Attachment::Connection {
 Attachment::Attachment(Options options)
     : options_(std::move(options)),
       identity_(options_.identity),
-      backoff_(options_.backoff, options_.identity.incarnation()),
-      stub_(worker::v1::WorkerControlService::NewStub(Connect(options_))) {
+      backoff_(options_.backoff, options_.identity.incarnation()) {
   identity_.set_min_protocol_version(kProtocolVersion);
   identity_.set_max_protocol_version(kProtocolVersion);
 }
@@ -67,7 +72,7 @@ absl::Status Attachment::Run() {
   absl::Status status;
   while (!IsShutDown()) {
     status = AttachOnce();
-    if (IsShutDown() || absl::IsFailedPrecondition(status)) break;
+    if (IsShutDown() || IsFinal(status)) break;
     const absl::Duration delay = backoff_.Next();
     LOG(WARNING) << "coordinator=" << options_.coordinator
                  << " detached reason=" << LogValue(status.ToString())
@@ -87,7 +92,9 @@ absl::Status Attachment::AttachOnce() {
     if (is_shut_down_) return absl::CancelledError("shut down");
     context_ = &connection.context;
   }
-  connection.stream = stub_->Attach(&connection.context);
+  connection.stub =
+      worker::v1::WorkerControlService::NewStub(Connect(options_.coordinator));
+  connection.stream = connection.stub->Attach(&connection.context);
   std::thread writer([&] { WriteAll(connection); });
   const absl::Status read = ReadAll(connection);
   options_.outbox->Close();

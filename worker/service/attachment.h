@@ -48,8 +48,8 @@ class Attachment {
   explicit Attachment(Options options);
 
   // Stays attached until Shutdown(), and returns OK then. FAILED_PRECONDITION
-  // when the coordinator speaks no protocol version of ours: attaching again
-  // would not help.
+  // when the coordinator speaks no protocol version of ours, INVALID_ARGUMENT
+  // when it refuses what we say of ourselves: attaching again would not help.
   absl::Status Run();
 
   // Says what is still in the outbox, and detaches; gives up after `patience`.
@@ -73,7 +73,6 @@ class Attachment {
   const Options options_;
   worker::v1::Register identity_;  // gets the id the coordinator gives
   Backoff backoff_;
-  std::unique_ptr<worker::v1::WorkerControlService::Stub> stub_;
 
   mutable Mutex mu_;
   CondVar changed_;

@@ -33,6 +33,12 @@ class Inbox {
     MutexLock lock(&mu_);
     items_.push_back(std::move(item));
     changed_.SignalAll();
+    ++put_;
+  }
+  // All that came so far.
+  int put() const {
+    MutexLock lock(&mu_);
+    return put_;
   }
   bool Take(T* item) {
     const auto deadline = DeadlineAfter(kLong);
@@ -46,9 +52,10 @@ class Inbox {
   }
 
  private:
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar changed_;
   std::deque<T> items_ ABSL_GUARDED_BY(mu_);
+  int put_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 // A coordinator that answers Register as told and puts all it hears into a box.
@@ -132,8 +139,7 @@ class AttachmentTest : public testing::Test {
       figures.set_threads(5);
       return figures;
     };
-    options.backoff.initial = absl::Milliseconds(5);
-    options.backoff.max = absl::Milliseconds(20);
+    options.backoff = backoff_;
     options.register_timeout = register_timeout_;
     attachment_ = std::make_unique<Attachment>(std::move(options));
     thread_ = std::thread([this] { result_ = attachment_->Run(); });
@@ -150,6 +156,7 @@ class AttachmentTest : public testing::Test {
 
   std::string worker_id_;
   absl::Duration register_timeout_ = kLong;
+  Backoff::Options backoff_ = {absl::Milliseconds(5), absl::Milliseconds(20)};
   Outbox outbox_;
   RecordingHandler handler_;
   std::unique_ptr<Attachment> attachment_;
@@ -232,6 +239,37 @@ TEST_F(AttachmentTest, ComesBackWithTheSameIncarnationAndTheIdItWasGiven) {
   EXPECT_EQ(hello.register_().incarnation(), 77);
   attachment_->Shutdown(kLong);
   EXPECT_OK(Join());
+}
+
+TEST_F(AttachmentTest, ComesBackAtTheNextAttemptOnceTheCoordinatorIsBack) {
+  auto coordinator = std::make_unique<FakeCoordinator>();
+  const int port = coordinator->port();
+  backoff_ = {absl::Milliseconds(1), absl::Milliseconds(1)};
+  Attach(port);
+  AttachRequest hello;
+  ASSERT_TRUE(coordinator->heard.Take(&hello));
+  coordinator.reset();
+  for (int attempt = 0; attempt < 50; ++attempt) {
+    absl::Status why;
+    ASSERT_TRUE(handler_.detached.Take(&why));
+  }
+  coordinator = std::make_unique<FakeCoordinator>(port);
+  ASSERT_EQ(coordinator->port(), port);
+  const int before = handler_.detached.put();
+  ASSERT_TRUE(coordinator->heard.Take(&hello));
+  // One attempt may have been on its way when the coordinator came back.
+  EXPECT_LE(handler_.detached.put() - before, 2);
+  attachment_->Shutdown(kLong);
+  EXPECT_OK(Join());
+}
+
+TEST_F(AttachmentTest, GivesUpWhenTheCoordinatorRefusesItsIdentity) {
+  FakeCoordinator coordinator;
+  coordinator.refusal =
+      grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "worker_id=\"a b\"");
+  Attach(coordinator.port());
+  EXPECT_THAT(Join(), StatusIs(absl::StatusCode::kInvalidArgument,
+                               HasSubstr("worker_id")));
 }
 
 TEST_F(AttachmentTest, GivesUpWhenNoProtocolVersionIsShared) {
