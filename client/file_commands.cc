@@ -70,6 +70,12 @@ Record DiffRecord(const ParamsDiff& diff) {
   if (diff.identical()) return record;
   record.Add("differing_parameters", diff.differing_params);
   record.Add("differing_elements", diff.differing_elements);
+  const auto add_count = [&](const char* key, int64_t count) {
+    if (count > 0) record.Add(key, count);
+  };
+  add_count("only_in_a", diff.only_in_a);
+  add_count("only_in_b", diff.only_in_b);
+  add_count("of_other_type_or_size", diff.other_shapes);
   record.Add("first_difference", diff.first);
   if (!diff.max_at.empty()) {
     record.Add("max_relative_error", diff.max_relative_error);
@@ -109,7 +115,7 @@ ExitCode DiffParams(Session& session, const std::string& folder_a,
   if (!folders.ok()) return ReportError(session.err, folders.status());
   const ParamsDiff diff = CompareParams(folders->a, folders->b);
   session.out << DiffRecord(diff).ToString(session.format);
-  const bool is_close = !diff.is_structural && tolerance > 0 &&
+  const bool is_close = !diff.is_structural() && tolerance > 0 &&
                         diff.max_relative_error <= tolerance;
   return diff.identical() || is_close ? kExitOk : kExitFailed;
 }

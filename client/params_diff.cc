@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "client/message_text.h"
 
@@ -95,12 +96,12 @@ void CompareParam(const std::string& name, const Param& a, const Param& b,
 void CompareSides(const std::string& name, const Param* a, const Param* b,
                   ParamsDiff* diff) {
   if (a == nullptr || b == nullptr) {
-    diff->is_structural = true;
+    ++(a == nullptr ? diff->only_in_b : diff->only_in_a);
     AddDifference(name, a == nullptr ? "only in B" : "only in A", diff);
     return;
   }
   if (a->type != b->type || a->elements != b->elements) {
-    diff->is_structural = true;
+    ++diff->other_shapes;
     AddDifference(name,
                   absl::StrCat(a->elements, " ", Name(a->type), " and ",
                                b->elements, " ", Name(b->type)),
@@ -119,38 +120,81 @@ const Param* FindParam(const ParamFolder& folder, const std::string& name) {
   return it == folder.params().end() ? nullptr : &it->second;
 }
 
-// The files of a folder, sorted.
+constexpr char kPrefix[] = "rank-";
+constexpr char kSuffix[] = ".safetensors";
+
+// Where a job's parameters are: in the folder, or in that of its artifacts.
+std::string ParametersIn(const std::string& folder) {
+  const auto inner = std::filesystem::path(folder) / "parameters";
+  std::error_code error;
+  return std::filesystem::is_directory(inner, error) ? inner.string() : folder;
+}
+
+// Every rank from 0 on must have its file. Requires: `names` are sorted.
+absl::Status CheckRanks(const std::string& folder,
+                        const std::vector<std::string>& names) {
+  for (size_t rank = 0; rank < names.size(); ++rank) {
+    const std::string expected =
+        absl::StrFormat("%s%05d%s", kPrefix, rank, kSuffix);
+    if (names[rank] != expected) {
+      return absl::DataLossError(absl::StrCat(
+          folder, ": there is ", names[rank], " but no ", expected));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The files of a folder, by rank.
 absl::StatusOr<std::vector<std::string>> ListFiles(const std::string& folder) {
-  std::vector<std::string> paths;
+  std::vector<std::string> names;
   std::error_code error;
   for (std::filesystem::directory_iterator it(folder, error), end;
        !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename().string();
-    if (absl::StartsWith(name, "rank-") &&
-        absl::EndsWith(name, ".safetensors")) {
-      paths.push_back(it->path().string());
+    if (absl::StartsWith(name, kPrefix) && absl::EndsWith(name, kSuffix)) {
+      names.push_back(name);
     }
   }
   if (error) {
     return absl::ErrnoToStatus(error.value(),
                                absl::StrCat("reading folder ", folder));
   }
-  if (paths.empty()) {
+  if (names.empty()) {
     return absl::NotFoundError(
         absl::StrCat(folder, " has no rank-*.safetensors; a job writes them ",
                      "with output.final_parameters"));
   }
-  std::sort(paths.begin(), paths.end());
-  return paths;
+  std::sort(names.begin(), names.end());
+  RETURN_IF_ERROR(CheckRanks(folder, names));
+  return names;
+}
+
+// A file that knows how many ranks its job had must have that many beside it.
+absl::Status CheckWorld(const checkpoint::SafetensorsFile& file, size_t files) {
+  const auto world = file.metadata().find("world");
+  if (world == file.metadata().end() || world->second == absl::StrCat(files)) {
+    return absl::OkStatus();
+  }
+  return absl::DataLossError(
+      absl::StrCat(file.path(), ": written by one of ", world->second,
+                   " ranks; the folder has the files of ", files));
 }
 
 }  // namespace
 
 absl::StatusOr<ParamFolder> ParamFolder::Open(const std::string& folder) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> paths, ListFiles(folder));
+  const std::string inner = ParametersIn(folder);
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFiles(inner));
   ParamFolder result;
-  for (const std::string& path : paths) RETURN_IF_ERROR(result.AddFile(path));
-  RETURN_IF_ERROR(result.CheckCover(folder));
+  for (const std::string& name : names) {
+    RETURN_IF_ERROR(result.AddFile(absl::StrCat(inner, "/", name)));
+    RETURN_IF_ERROR(CheckWorld(result.files_.back(), names.size()));
+  }
+  RETURN_IF_ERROR(result.CheckCover(inner));
+  if (result.params_.empty()) {
+    return absl::DataLossError(
+        absl::StrCat(inner, ": the files hold no parameters"));
+  }
   return result;
 }
 

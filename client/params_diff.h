@@ -34,9 +34,14 @@ struct Param {
 // Guarantees: every parameter is F32, F64 or BF16 and covered once.
 class ParamFolder {
  public:
-  // NOT_FOUND when the folder has no such files; DATA_LOSS when a file is
-  // damaged or fragments overlap, leave a hole, or differ in type;
-  // INVALID_ARGUMENT for types that are not compared.
+  // `folder` holds the files, or is that of a job's artifacts, with them in
+  // `parameters`. NOT_FOUND when there are none; DATA_LOSS when a file is
+  // damaged, that of a rank is missing, there are no parameters, or fragments
+  // overlap, leave a hole, or differ in type; INVALID_ARGUMENT for types that
+  // are not compared.
+  //
+  // Files may say in their metadata how many ranks there were ("world"); where
+  // none does, the last ranks' files may be missing unnoticed.
   static absl::StatusOr<ParamFolder> Open(const std::string& folder);
 
   const std::map<std::string, Param>& params() const { return params_; }
@@ -61,10 +66,15 @@ struct ParamsDiff {
   // NaN counts as infinite.
   double max_relative_error = 0;
   std::string max_at;
-  // A parameter is missing on one side, or its type or size differs.
-  bool is_structural = false;
+  // Parameters that are missing on one side, or whose type or size differs.
+  int64_t only_in_a = 0;
+  int64_t only_in_b = 0;
+  int64_t other_shapes = 0;
 
   bool identical() const { return first.empty(); }
+  bool is_structural() const {
+    return only_in_a + only_in_b + other_shapes > 0;
+  }
 };
 
 // Compares bit by bit. -0 and 0 differ.

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -75,7 +76,7 @@ TEST(ParamsDiffTest, TheFirstAndTheLargestDifferenceAreNamed) {
   EXPECT_EQ(diff.differing_elements, 3);
   EXPECT_EQ(diff.max_relative_error, 0.5);
   EXPECT_EQ(diff.max_at, "w element 0");
-  EXPECT_FALSE(diff.is_structural);
+  EXPECT_FALSE(diff.is_structural());
 }
 
 TEST(ParamsDiffTest, BitsDecideNotValues) {
@@ -96,7 +97,10 @@ TEST(ParamsDiffTest, MissingAndOtherwiseSizedParametersAreStructural) {
   const ParamFolder shorter = MakeFolder({{{"v@0", {1}}, {"w@0", {1}}}});
   EXPECT_EQ(CompareParams(a, fewer).first, "v: only in A");
   EXPECT_EQ(CompareParams(fewer, a).first, "v: only in B");
-  EXPECT_TRUE(CompareParams(a, fewer).is_structural);
+  EXPECT_TRUE(CompareParams(a, fewer).is_structural());
+  EXPECT_EQ(CompareParams(a, fewer).only_in_a, 1);
+  EXPECT_EQ(CompareParams(fewer, a).only_in_b, 1);
+  EXPECT_EQ(CompareParams(a, shorter).other_shapes, 1);
   EXPECT_EQ(CompareParams(a, shorter).first, "w: 2 F32 and 1 F32");
 }
 
@@ -119,6 +123,50 @@ TEST(ParamsDiffTest, FragmentsThatDoNotCoverAreRefused) {
                                  HasSubstr("has no rank-*.safetensors")));
   EXPECT_THAT(ParamFolder::Open("/nonexistent"),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/nonexistent")));
+}
+
+TEST(ParamsDiffTest, AnIncompleteFolderIsRefused) {
+  const std::string without_first = NewFolder();
+  WriteRank(without_first, 1, {{"w@0", {1}}});
+  EXPECT_THAT(ParamFolder::Open(without_first),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("there is rank-00001.safetensors but no "
+                                 "rank-00000.safetensors")));
+  const std::string with_gap = NewFolder();
+  for (int rank : {0, 1, 3}) WriteRank(with_gap, rank, {});
+  EXPECT_THAT(ParamFolder::Open(with_gap),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("but no rank-00002.safetensors")));
+  const std::string empty = NewFolder();
+  WriteRank(empty, 0, {});
+  EXPECT_THAT(ParamFolder::Open(empty),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("the files hold no parameters")));
+}
+
+TEST(ParamsDiffTest, TheWorldOfTheFilesCounts) {
+  const std::string folder = NewFolder();
+  const float value = 1;
+  checkpoint::SafetensorsWriter writer;
+  EXPECT_OK(writer.Add("w@0", DType::kF32, {1}, &value));
+  writer.SetMetadata("world", "2");
+  EXPECT_OK(writer.Write(folder + "/rank-00000.safetensors"));
+  EXPECT_THAT(ParamFolder::Open(folder),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("written by one of 2 ranks; the folder has "
+                                 "the files of 1")));
+  WriteRank(folder, 1, {{"w@1", {2}}});
+  EXPECT_OK(ParamFolder::Open(folder));
+}
+
+TEST(ParamsDiffTest, AnArtifactsFolderLeadsToItsParameters) {
+  const std::string artifacts = NewFolder();
+  const std::string folder = artifacts + "/parameters";
+  std::filesystem::create_directory(folder);
+  WriteRank(folder, 0, {{"w@0", {1, 2}}});
+  ASSERT_OK_AND_ASSIGN(const ParamFolder a, ParamFolder::Open(artifacts));
+  ASSERT_OK_AND_ASSIGN(const ParamFolder b, ParamFolder::Open(folder));
+  EXPECT_TRUE(CompareParams(a, b).identical());
 }
 
 }  // namespace
