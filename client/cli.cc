@@ -1,8 +1,9 @@
 #include "client/cli.h"
 
+#include <cstdint>
 #include <functional>
-#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -10,12 +11,23 @@
 #include "absl/time/time.h"
 #include "client/completion.h"
 #include "client/file_commands.h"
+#include "client/flags.h"
 #include "client/job_commands.h"
 #include "client/nearest_name.h"
 #include "client/view_commands.h"
 
 namespace weft::client {
 namespace {
+
+// As proto/weft/v1/job.proto bounds them.
+constexpr int64_t kMaxSteps = 100000000;
+constexpr int64_t kMaxWorld = 65536;
+
+constexpr std::pair<const char*, Format> kFormats[] = {
+    {"table", Format::kTable},
+    {"json", Format::kJson},
+    {"yaml", Format::kYaml},
+    {"name", Format::kName}};
 
 // What the flags of all commands are stored in, and the command to run.
 struct Parsed {
@@ -32,7 +44,8 @@ struct Parsed {
   std::string folder_a;
   std::string folder_b;
   double tolerance = 0;
-  int limit = 50;
+  int64_t limit = 50;
+  int64_t rank = 0;
   bool is_client_only = false;
   std::function<ExitCode()> run;
 };
@@ -51,7 +64,7 @@ void AddFile(CLI::App* command, JobFileOptions* file, bool is_required) {
 }
 
 void AddJobId(CLI::App* command, std::string* job_id) {
-  command->add_option("job", *job_id, "Job id")->required();
+  command->add_option("job", *job_id, "Job id")->required()->check(Utf8Text());
 }
 
 void AddTimeout(CLI::App* command, Parsed* parsed) {
@@ -68,13 +81,12 @@ void AddTimeout(CLI::App* command, Parsed* parsed) {
 }
 
 void AddProgress(CLI::App* command, Parsed* parsed) {
-  command->add_option("--every-steps,--every_steps", parsed->watch.every_steps,
-                      "Without a terminal: a line after so many steps");
-  command
-      ->add_option("--every-seconds,--every_seconds",
-                   parsed->watch.every_seconds,
-                   "Without a terminal: a line after so many seconds")
-      ->capture_default_str();
+  AddInteger(command, "--every-steps,--every_steps", &parsed->watch.every_steps,
+             {0, kMaxSteps},
+             "Without a terminal: a line after so many steps; 0: by time only");
+  AddNumber(command, "--every-seconds,--every_seconds",
+            &parsed->watch.every_seconds, {0, 1e9},
+            "Without a terminal: a line after so many seconds");
   AddTimeout(command, parsed);
 }
 
@@ -112,8 +124,10 @@ void AddJobCommands(CLI::App* app, Session& session, Parsed* p) {
         return Submit(session, p->submit);
       });
   AddFile(submit, &p->file, true);
-  submit->add_option("--request-id,--request_id", p->submit.request_id,
-                     "UUID; the same id submits a job once only");
+  submit
+      ->add_option("--request-id,--request_id", p->submit.request_id,
+                   "UUID; the same id submits a job once only")
+      ->check(Utf8Text());
   submit->add_flag("--wait", p->submit.is_waiting,
                    "Follow the job and exit by how it ends");
   AddProgress(submit, p);
@@ -139,18 +153,18 @@ void AddJobCommands(CLI::App* app, Session& session, Parsed* p) {
     return Cancel(session, p->cancel);
   });
   AddJobId(cancel, &p->cancel.job_id);
-  cancel->add_option("--reason", p->cancel.reason, "Kept with the job");
+  cancel->add_option("--reason", p->cancel.reason, "Kept with the job")
+      ->check(Utf8Text());
   cancel->add_flag("-y,--yes", p->cancel.is_sure, "Do not ask");
 }
 
 void AddViewCommands(CLI::App* app, Session& session, Parsed* p) {
   CLI::App* get = AddGroup(app, "get", "List jobs or workers");
-  CLI::App* jobs =
-      AddCommand(get, "jobs", "Jobs, newest first", p,
-                 [&session, p] { return GetJobs(session, p->limit); });
-  jobs->add_option("--limit", p->limit, "At most so many; 0 for all")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  CLI::App* jobs = AddCommand(
+      get, "jobs", "Jobs, newest first", p,
+      [&session, p] { return GetJobs(session, static_cast<int>(p->limit)); });
+  AddInteger(jobs, "--limit", &p->limit, {0, 1000000},
+             "At most so many; 0 for all");
   CLI::App* job = AddCommand(get, "job", "One job", p, [&session, p] {
     return GetJob(session, p->job_id);
   });
@@ -174,12 +188,13 @@ void AddViewCommands(CLI::App* app, Session& session, Parsed* p) {
                      throw CLI::ValidationError("--set needs --file");
                    }
                    p->plan.file = p->file;
+                   p->plan.rank = static_cast<int>(p->rank);
                    return ShowPlan(session, p->plan);
                  });
   AddFile(plan, &p->file, false);
-  plan->add_option("job", p->plan.job_id, "Job id");
-  plan->add_option("--rank", p->plan.rank, "Rank whose groups are shown")
-      ->capture_default_str();
+  plan->add_option("job", p->plan.job_id, "Job id")->check(Utf8Text());
+  AddInteger(plan, "--rank", &p->rank, {0, kMaxWorld - 1},
+             "Rank whose groups are shown");
   plan->add_flag("--timeline", p->plan.is_timeline,
                  "Draw the streams instead of listing ops");
 
@@ -188,6 +203,9 @@ void AddViewCommands(CLI::App* app, Session& session, Parsed* p) {
                  [&session, p] { return Version(session, p->is_client_only); });
   version->add_flag("--client", p->is_client_only, "Of weftctl only");
 }
+
+constexpr char kFolderHelp[] =
+    "Folder of a job's artifacts, or of its rank-*.safetensors";
 
 void AddFileCommands(CLI::App* app, Session& session, Parsed* p) {
   CLI::App* data = AddGroup(app, "data", "Make and inspect datasets");
@@ -200,7 +218,7 @@ void AddFileCommands(CLI::App* app, Session& session, Parsed* p) {
       ->add_option("--output", p->prefix, "Prefix of the .bin and .idx files")
       ->required();
   prepare->add_option("--tokenizer", p->tokenizer, "Kind of tokens")
-      ->check(CLI::IsMember({"byte"}))
+      ->check(OneOf({"byte"}))
       ->capture_default_str();
   CLI::App* info =
       AddCommand(data, "info", "Show what a dataset holds", p,
@@ -210,30 +228,32 @@ void AddFileCommands(CLI::App* app, Session& session, Parsed* p) {
 
   CLI::App* params = AddGroup(app, "params", "Work with final parameters");
   CLI::App* diff = AddCommand(
-      params, "diff", "Compare the final parameters of two jobs", p,
+      params, "diff", "Compare the final parameters of two jobs to the bit", p,
       [&session, p] {
         return DiffParams(session, p->folder_a, p->folder_b, p->tolerance);
       });
-  diff->add_option("a", p->folder_a, "Folder of rank-*.safetensors")
-      ->required();
-  diff->add_option("b", p->folder_b, "Folder of rank-*.safetensors")
-      ->required();
-  diff->add_option("--tolerance", p->tolerance,
-                   "Largest relative error that passes; 0 compares bits")
-      ->check(CLI::NonNegativeNumber);
+  diff->add_option("a", p->folder_a, kFolderHelp)->required();
+  diff->add_option("b", p->folder_b, kFolderHelp)->required();
+  // Numbers of opposite signs differ by at most twice the larger one.
+  AddNumber(diff, "--tolerance", &p->tolerance, {0, 2},
+            "Largest relative error that passes; 0 compares bits");
 }
 
 void AddGlobalFlags(CLI::App* app, Session& session) {
   app->add_option("--coordinator", session.coordinator_flag,
                   "HOST:PORT; else $WEFT_COORDINATOR, else the file "
                   ".weft/coordinator here or above");
-  app->add_option("-o,--output", session.format, "table, json, yaml or name")
+  std::vector<std::string> names;
+  for (const auto& [name, format] : kFormats) names.push_back(name);
+  const auto store = [&session](const std::string& wanted) {
+    for (const auto& [name, format] : kFormats) {
+      if (wanted == name) session.format = format;
+    }
+  };
+  app->add_option_function<std::string>("-o,--output", store,
+                                        "table, json, yaml or name")
       ->option_text("FORMAT")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, Format>{{"table", Format::kTable},
-                                        {"json", Format::kJson},
-                                        {"yaml", Format::kYaml},
-                                        {"name", Format::kName}}));
+      ->check(OneOf(names));
 }
 
 // What is wrong with the command line: a word that names no command, or what
@@ -274,7 +294,9 @@ int RunCli(int argc, const char* const* argv, Session& session) {
                session.out << BashCompletion(app);
                return kExitOk;
              });
+  RefuseEmptyValues(&app);
   try {
+    RefuseFlagsWithoutValue(argc, argv);
     app.parse(argc, argv);
     return parsed.run();
   } catch (const CLI::CallForHelp&) {

@@ -1,6 +1,4 @@
-// Runs weftctl as its users do, as a process, against a fake coordinator.
-
-#include <sys/wait.h>
+// Commands of weftctl; see usage_test.cc for its flags.
 
 #include <algorithm>
 #include <cstdlib>
@@ -13,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "checkpoint/format/safetensors_writer.h"
+#include "client/cli_fixture.h"
 #include "client/fake_coordinator.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -26,83 +25,6 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-struct Result {
-  int code = -1;
-  std::string out;
-  std::string err;
-};
-
-std::string ReadFile(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream content;
-  content << file.rdbuf();
-  return content.str();
-}
-
-class CliTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    unsetenv("WEFT_COORDINATOR");
-    std::string pattern = ::testing::TempDir() + "/cli.XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-
-  void Serve(const FakeCoordinator::Script& script = {}) {
-    coordinator_ = std::make_unique<FakeCoordinator>(script);
-    setenv("WEFT_COORDINATOR", coordinator_->address().c_str(), 1);
-  }
-
-  // Runs weftctl with `args`, words for a shell, `before` in front of it.
-  Result Run(const std::string& args, const std::string& before = "") {
-    const std::string out = folder_ + "/out";
-    const std::string err = folder_ + "/err";
-    const int status =
-        std::system(absl::StrCat(before, " client/weftctl ", args,
-                                 " </dev/null >", out, " 2>", err)
-                        .c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, ReadFile(out),
-            ReadFile(err)};
-  }
-
-  // A job file, by its path.
-  std::string Job(const std::string& text) {
-    const std::string path = folder_ + "/job.yaml";
-    std::ofstream(path) << text;
-    return path;
-  }
-
-  std::string folder_;
-  std::unique_ptr<FakeCoordinator> coordinator_;
-};
-
-TEST_F(CliTest, WrongUsageExitsTwo) {
-  const auto is_usage = [](const std::string& message) {
-    return AllOf(::testing::Field(&Result::code, 2),
-                 ::testing::Field(&Result::out, ""),
-                 ::testing::Field(&Result::err, HasSubstr(message)));
-  };
-  EXPECT_THAT(Run(""), is_usage("A subcommand is required"));
-  EXPECT_THAT(Run("sumbit"),
-              is_usage("unknown command \"sumbit\"; did you mean \"submit\"?"));
-  EXPECT_THAT(Run("get job_s"), is_usage("unknown command \"job_s\""));
-  EXPECT_THAT(Run("get jobs --colour"), is_usage("--colour"));
-  EXPECT_THAT(Run("get jobs -o xml"), is_usage("xml"));
-  EXPECT_THAT(Run("submit"), is_usage("--file is required"));
-  EXPECT_THAT(Run("wait x --timeout 5"), is_usage("not a duration"));
-  EXPECT_THAT(Run("plan"), is_usage("either --file or a job id"));
-  EXPECT_THAT(Run("plan moe-1 --set steps=3"), is_usage("--set needs --file"));
-  EXPECT_THAT(Run("cancel moe-1"), is_usage("needs --yes"));
-  EXPECT_THAT(Run("get jobs"), is_usage("no coordinator is named"));
-}
-
-TEST_F(CliTest, HelpExitsZero) {
-  const Result help = Run("submit --help");
-  EXPECT_EQ(help.code, 0);
-  EXPECT_THAT(help.out, HasSubstr("--request-id"));
-  EXPECT_EQ(help.err, "");
-}
 
 TEST_F(CliTest, NoCoordinatorExits69) {
   const Result result = Run("get jobs --coordinator=127.0.0.1:1");
@@ -346,6 +268,18 @@ TEST_F(CliTest, ParamsDiffExitsByTheResult) {
   EXPECT_THAT(other.out, HasSubstr("w: element 2 is 4 and 5\n"));
   EXPECT_EQ(Run(absl::StrCat("params diff --tolerance 0.2 ", a, " ", b)).code,
             0);
+  const std::string more = folder_ + "/more/parameters";
+  std::filesystem::create_directories(more);
+  checkpoint::SafetensorsWriter writer;
+  const std::vector<float> values = {1, 2, 4};
+  EXPECT_TRUE(writer.Add("w@0", DType::kF32, {3}, values.data()).ok());
+  EXPECT_TRUE(writer.Add("x@0", DType::kF32, {3}, values.data()).ok());
+  EXPECT_TRUE(writer.Write(more + "/rank-00000.safetensors").ok());
+  const Result missing = Run(absl::StrCat("params diff -o yaml --tolerance 2 ",
+                                          a, " ", folder_, "/more"));
+  EXPECT_EQ(missing.code, 1);
+  EXPECT_THAT(missing.out, HasSubstr("only_in_b: 1\nfirst_difference: "
+                                     "\"x: only in B\"\n"));
 }
 
 TEST_F(CliTest, VersionAndCompletion) {
