@@ -271,5 +271,20 @@ TEST_F(ApiTest, MissingDatasetFailsTheJobWithItsNameAndARank) {
   ExpectRuns(Job(1));
 }
 
+TEST_F(ApiTest, ValidationOnMoreSamplesThanAreHeldOutFailsTheJob) {
+  v1::TrainingJob job = Job(1);
+  job.mutable_data()->set_validation_fraction(0.1);
+  job.mutable_eval()->set_batches(21);
+  ASSERT_OK_AND_ASSIGN(JobResult result, cluster_->Run(job));
+  EXPECT_EQ(result.job.state(), v1::JOB_STATE_FAILED);
+  // 20000 tokens are 1666 samples of 12.
+  EXPECT_THAT(
+      result.job.message(),
+      AllOf(HasSubstr("eval.batches=21 * batch.global_batch=8 is 168 samples"),
+            HasSubstr("holds out 167; lower eval.batches to 20")));
+  job.mutable_eval()->set_batches(20);
+  ExpectRuns(job);
+}
+
 }  // namespace
 }  // namespace weft::testing

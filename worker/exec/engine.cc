@@ -31,11 +31,8 @@ absl::Status EngineImpl::ReadBatches(data::Split split, int64_t batch) {
   const int64_t per_batch = per_microbatch * shape.microbatches;
   for (int64_t m = 0; m < shape.microbatches; ++m) {
     for (int64_t i = 0; i < shape.microbatch; ++i) {
-      int64_t index = batch * per_batch + m * per_microbatch +
-                      options_.binding.rank * shape.microbatch + i;
-      if (split == data::Split::kValidation) {
-        index %= std::max<int64_t>(1, options_.samples->size(split));
-      }
+      const int64_t index = batch * per_batch + m * per_microbatch +
+                            options_.binding.rank * shape.microbatch + i;
       RETURN_IF_ERROR(options_.samples->Read(
           split, index, absl::MakeSpan(out, static_cast<size_t>(length))));
       out += length;

@@ -98,7 +98,8 @@ class Engine {
   virtual absl::Status RunStep(int64_t step, int64_t control_word,
                                StepResult* result) = 0;
 
-  // Validates on `batches` batches of the held-out samples.
+  // Validates on the first `batches` batches of the held-out samples. Requires
+  // that so many are held out: `samples` says what else happens.
   virtual absl::StatusOr<v1::EvalMetrics> RunEval(int64_t batches) = 0;
 
   // Writes this rank's fragments of the main weights to

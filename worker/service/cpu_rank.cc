@@ -54,6 +54,35 @@ int CommandsOf(const schedule::Program& program) {
   return static_cast<int>(commands);
 }
 
+absl::StatusOr<schedule::Program> ReadProgram(const plan::v1::Program& proto,
+                                              const schedule::Plan& declared,
+                                              schedule::ProgramKind kind,
+                                              absl::string_view name) {
+  ASSIGN_OR_RETURN(schedule::Program program,
+                   schedule::FromProto(proto, declared), _ << name);
+  if (program.kind != kind) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": kind=", static_cast<int>(program.kind), ", not ",
+                     static_cast<int>(kind)));
+  }
+  return program;
+}
+
+// Every sample that is held out is read once a validation, at most.
+absl::Status CheckHeldOut(const v1::TrainingJob& job, int64_t held_out) {
+  const int64_t batches = job.eval().batches();
+  const int64_t batch = std::max<int64_t>(1, job.batch().global_batch());
+  const int64_t most = held_out / batch;
+  if (batches <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "eval.batches=", batches, " * batch.global_batch=", batch, " is ",
+      batches * batch, " samples, but data.validation_fraction=",
+      job.data().validation_fraction(), " of ", job.data().prefix(),
+      " holds out ", held_out, "; ",
+      most > 0 ? absl::StrCat("lower eval.batches to ", most, " or ") : "",
+      "hold out more"));
+}
+
 class CpuRank : public Rank {
  public:
   CpuRank(const CpuRankOptions& options, const worker::v1::Prepare& prepare)
@@ -148,10 +177,18 @@ class CpuRank : public Rank {
                        absl::Hex(prepare_.units().hash()),
                        "; run the same version of both"));
     }
-    ASSIGN_OR_RETURN(train_, schedule::FromProto(prepare_.train(), declared));
-    if (prepare_.has_eval()) {
-      ASSIGN_OR_RETURN(eval_, schedule::FromProto(prepare_.eval(), declared));
+    using schedule::ProgramKind;
+    ASSIGN_OR_RETURN(train_, ReadProgram(prepare_.train(), declared,
+                                         ProgramKind::kTrain, "train"));
+    const int64_t validations = prepare_.job().eval().batches();
+    if (prepare_.has_eval() != (validations > 0)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          prepare_.has_eval() ? "a" : "no",
+          " program to validate came for eval.batches=", validations));
     }
+    if (!prepare_.has_eval()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(eval_, ReadProgram(prepare_.eval(), declared,
+                                        ProgramKind::kEval, "eval"));
     return absl::OkStatus();
   }
 
@@ -163,7 +200,7 @@ class CpuRank : public Rank {
                               job.data().validation_fraction(), job.seed(),
                               job.model().vocab_size()),
         _ << "opening the dataset");
-    return absl::OkStatus();
+    return CheckHeldOut(job, samples_->size(data::Split::kValidation));
   }
 
   absl::Status OpenDevice() {

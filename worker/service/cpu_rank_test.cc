@@ -1,0 +1,157 @@
+#include "worker/service/cpu_rank.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/status_matchers.h"
+#include "data/format/indexed_dataset_writer.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "schedule/plan.h"
+#include "worker/exec/testing/tiny_job.h"
+
+namespace weft::service {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+
+constexpr int kVocab = 29;
+constexpr int kTokens = 1201;  // 200 samples of 6
+
+absl::StatusOr<std::string> WriteDataset() {
+  const std::string prefix = absl::StrCat(::testing::TempDir(), "/text");
+  ASSIGN_OR_RETURN(auto writer,
+                   data::IndexedDatasetWriter::Create(prefix, kVocab));
+  std::vector<int32_t> tokens(kTokens);
+  for (int i = 0; i < kTokens; ++i) tokens[i] = i % kVocab;
+  RETURN_IF_ERROR(writer->AddSequence(tokens));
+  RETURN_IF_ERROR(writer->Finish());
+  return prefix;
+}
+
+class CpuRankTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_OK_AND_ASSIGN(const std::string prefix, WriteDataset());
+    exec::testing::TinyJob tiny;
+    tiny.microbatches = 2;
+    tiny.eval_batches = 5;
+    job_ = exec::testing::MakeJob(tiny);
+    job_.mutable_data()->set_prefix(prefix);
+    job_.mutable_data()->set_validation_fraction(0.05);  // 10 samples
+    CpuRankOptions options;
+    options.clock = &RealClock();
+    factory_ = MakeCpuRankFactory(options);
+  }
+
+  // What the coordinator sends for job_.
+  worker::v1::Prepare Prepare() {
+    worker::v1::Prepare prepare;
+    const absl::StatusOr<schedule::Plan> plan = schedule::Compile(job_);
+    EXPECT_OK(plan.status());
+    *prepare.mutable_job() = job_;
+    *prepare.mutable_binding() =
+        schedule::ToProto(schedule::Binding{0, plan->world});
+    *prepare.mutable_units() = schedule::ToProto(plan->units);
+    *prepare.mutable_train() = schedule::ToProto(plan->train);
+    if (plan->eval.has_value()) {
+      *prepare.mutable_eval() = schedule::ToProto(*plan->eval);
+    }
+    return prepare;
+  }
+
+  absl::Status Open(const worker::v1::Prepare& prepare) {
+    return factory_->Create(prepare)->Open().status();
+  }
+
+  v1::TrainingJob job_;
+  std::unique_ptr<RankFactory> factory_;
+};
+
+TEST_F(CpuRankTest, TrainsAndValidatesOnAllThatIsHeldOut) {
+  const worker::v1::Prepare prepare = Prepare();
+  const std::unique_ptr<Rank> rank = factory_->Create(prepare);
+  ASSERT_OK_AND_ASSIGN(const Addresses own, rank->Open());
+  ASSERT_OK(rank->Connect({own}));
+  exec::StepResult result;
+  ASSERT_OK(rank->engine().RunStep(1, /*control_word=*/0, &result));
+  EXPECT_GT(result.metrics.loss(), 0);
+  EXPECT_EQ(result.metrics.tokens(), 2 * 6);
+  ASSERT_OK_AND_ASSIGN(const v1::EvalMetrics eval, rank->engine().RunEval(5));
+  EXPECT_EQ(eval.tokens(), 10 * 6);
+  // No sample is read twice.
+  EXPECT_THAT(rank->engine().RunEval(6),
+              StatusIs(absl::StatusCode::kOutOfRange));
+  EXPECT_GT(rank->device_bytes()[0], 0);
+}
+
+TEST_F(CpuRankTest, ACancelEndsOpen) {
+  const worker::v1::Prepare prepare = Prepare();
+  const std::unique_ptr<Rank> rank = factory_->Create(prepare);
+  rank->Cancel(absl::CancelledError("told to stop"));
+  EXPECT_THAT(rank->Open(), StatusIs(absl::StatusCode::kCancelled,
+                                     HasSubstr("told to stop")));
+}
+
+TEST_F(CpuRankTest, ACancelEndsConnect) {
+  const worker::v1::Prepare prepare = Prepare();
+  const std::unique_ptr<Rank> rank = factory_->Create(prepare);
+  ASSERT_OK_AND_ASSIGN(const Addresses own, rank->Open());
+  rank->Cancel(absl::CancelledError("told to stop"));
+  EXPECT_THAT(rank->Connect({own}), StatusIs(absl::StatusCode::kCancelled,
+                                             HasSubstr("told to stop")));
+}
+
+TEST_F(CpuRankTest, OtherUnitsAreRefused) {
+  worker::v1::Prepare prepare = Prepare();
+  prepare.mutable_units()->set_hash(prepare.units().hash() + 1);
+  EXPECT_THAT(Open(prepare), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                      HasSubstr("FSDP units differ")));
+}
+
+TEST_F(CpuRankTest, ProgramsOfTheWrongKindAreRefused) {
+  worker::v1::Prepare prepare = Prepare();
+  *prepare.mutable_eval() = prepare.train();
+  EXPECT_THAT(Open(prepare), StatusIs(absl::StatusCode::kInvalidArgument,
+                                      HasSubstr("eval: kind=0, not 1")));
+  prepare = Prepare();
+  *prepare.mutable_train() = prepare.eval();
+  EXPECT_THAT(Open(prepare), StatusIs(absl::StatusCode::kInvalidArgument,
+                                      HasSubstr("train: kind=1, not 0")));
+  prepare = Prepare();
+  prepare.clear_eval();
+  EXPECT_THAT(Open(prepare), StatusIs(absl::StatusCode::kInvalidArgument,
+                                      HasSubstr("eval.batches=5")));
+}
+
+TEST_F(CpuRankTest, ValidationOnMoreThanIsHeldOutIsRefused) {
+  job_.mutable_eval()->set_batches(6);
+  EXPECT_THAT(
+      Open(Prepare()),
+      StatusIs(
+          absl::StatusCode::kInvalidArgument,
+          AllOf(HasSubstr("eval.batches=6 * batch.global_batch=2 is 12 "
+                          "samples, but data.validation_fraction=0.05 of "),
+                HasSubstr(job_.data().prefix()),
+                EndsWith(" holds out 10; lower eval.batches to 5 or hold out "
+                         "more"))));
+  job_.mutable_eval()->set_batches(1);
+  job_.mutable_data()->set_validation_fraction(0.005);
+  EXPECT_THAT(Open(Prepare()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       EndsWith("holds out 1; hold out more")));
+}
+
+TEST_F(CpuRankTest, AMissingDatasetIsNamed) {
+  job_.mutable_data()->set_prefix("/not-there/text");
+  EXPECT_THAT(Open(Prepare()), StatusIs(absl::StatusCode::kNotFound,
+                                        HasSubstr("/not-there/text")));
+}
+
+}  // namespace
+}  // namespace weft::service
