@@ -29,9 +29,12 @@
 #include "coordinator/core/schedule_compiler.h"
 #include "coordinator/http/http_server.h"
 #include "coordinator/http/metrics.h"
+#include "coordinator/http/status_page.h"
 #include "coordinator/service/grpc_server.h"
 #include "coordinator/store/sqlite_store.h"
 #include "coordinator/version.h"
+#include "weft/v1/cluster_service.pb.h"
+#include "weft/v1/job_service.pb.h"
 
 namespace weft::coordinator {
 namespace {
@@ -177,7 +180,8 @@ class DaemonImpl : public Daemon {
       HttpServer::Options http;
       http.listen_address = options_.http_address;
       http.metrics = [this] { return metrics_.ToText(); };
-      http.is_healthy = [this] { return is_serving_.load(); };
+      http.status = [this] { return StatusPage(); };
+      http.health = [this] { return Health(); };
       ASSIGN_OR_RETURN(http_server_, HttpServer::Start(std::move(http)));
     }
     GrpcServer::Options grpc;
@@ -188,6 +192,21 @@ class DaemonImpl : public Daemon {
     grpc.http_address = http_address();
     ASSIGN_OR_RETURN(grpc_server_, GrpcServer::Start(grpc));
     return absl::OkStatus();
+  }
+
+  absl::Status Health() const {
+    if (!is_serving_) return absl::UnavailableError("shutting down");
+    if (dispatcher_->IsAnswering()) return absl::OkStatus();
+    return absl::UnavailableError("the dispatcher does not answer");
+  }
+
+  std::string StatusPage() const {
+    v1::GetClusterInfoResponse cluster = dispatcher_->ClusterInfo();
+    cluster.set_version(kVersion);
+    const absl::StatusOr<v1::ListJobsResponse> jobs =
+        dispatcher_->List(v1::ListJobsRequest());
+    return MakeStatusPage(cluster, dispatcher_->ListWorkers(),
+                          jobs.ok() ? *jobs : v1::ListJobsResponse());
   }
 
   // {"grpc": "127.0.0.1:7070", "http": "127.0.0.1:7071", "pid": 4711}

@@ -1,10 +1,5 @@
 #include "coordinator/daemon.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -14,13 +9,12 @@
 #include <thread>
 
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "base/status_matchers.h"
 #include "coordinator/core/test_jobs.h"
+#include "coordinator/http/test_http.h"
 #include "coordinator/service/test_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -42,31 +36,6 @@ Daemon::Options MakeOptions() {
   options.artifacts_dir = folder / "artifacts";
   options.port_file = folder / "ports.json";
   return options;
-}
-
-// Fetches a page from 127.0.0.1; the whole answer, head and body.
-std::string HttpGet(const std::string& address, const std::string& path) {
-  int port = 0;
-  if (!absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port)) {
-    return "no port";
-  }
-  sockaddr_in server = {};
-  server.sin_family = AF_INET;
-  server.sin_port = htons(port);
-  server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  std::string answer;
-  if (connect(fd, reinterpret_cast<sockaddr*>(&server), sizeof(server)) == 0) {
-    const std::string request = absl::StrCat("GET ", path, " HTTP/1.0\r\n\r\n");
-    if (write(fd, request.data(), request.size()) > 0) {
-      char buffer[4096];
-      for (ssize_t n; (n = read(fd, buffer, sizeof(buffer))) > 0;) {
-        answer.append(buffer, n);
-      }
-    }
-  }
-  close(fd);
-  return answer;
 }
 
 std::string ReadFile(const std::string& path) {
@@ -125,6 +94,9 @@ TEST(DaemonTest, RunsAJobWithARealPlanAndShowsItsMetrics) {
   EXPECT_THAT(HttpGet(daemon->http_address(), "/healthz"), HasSubstr("ok\n"));
   EXPECT_THAT(HttpGet(daemon->http_address(), "/metricsx"),
               HasSubstr("404 Not Found"));
+  EXPECT_THAT(HttpGet(daemon->http_address(), "/"),
+              AllOf(StartsWith("HTTP/1.1 200 OK\r\n"), HasSubstr("w-0"),
+                    HasSubstr(job.id()), HasSubstr("succeeded")));
 }
 
 TEST(DaemonTest, RemembersAcrossARestart) {

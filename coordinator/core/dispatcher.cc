@@ -108,6 +108,7 @@ absl::StatusOr<std::unique_ptr<Dispatcher>> Dispatcher::Create(
 Dispatcher::Dispatcher(Options options)
     : options_(std::move(options)),
       hub_(options_.watch),
+      last_answer_ns_(options_.clock->MonotonicNanos()),
       members_(
           {options_.clock, options_.heartbeat_timeout, options_.gone_kept}),
       ledger_(
@@ -233,6 +234,14 @@ void Dispatcher::Tick() {
     SettleLocked();
   }
   outbox_.Run();
+  last_answer_ns_ = options_.clock->MonotonicNanos();
+}
+
+bool Dispatcher::IsAnswering() const {
+  const auto gap = absl::Nanoseconds(options_.clock->MonotonicNanos() -
+                                     last_answer_ns_.load());
+  return gap <=
+         std::max(options_.heartbeat_timeout, 10 * options_.tick_interval);
 }
 
 // What workers said during a stall waits in their sockets and is read after it.

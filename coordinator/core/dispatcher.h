@@ -11,6 +11,7 @@
 #ifndef WEFT_COORDINATOR_CORE_DISPATCHER_H_
 #define WEFT_COORDINATOR_CORE_DISPATCHER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -98,6 +99,9 @@ class Dispatcher {
   // comes much later, this process stood still, and the time since the call
   // before counts against nobody.
   void Tick();
+  // False when Tick() has not returned for so long that workers would be lost:
+  // the store, or whoever holds the lock, hangs. Does not wait.
+  bool IsAnswering() const;
 
   // Ends running jobs, stops their workers and closes all links; nothing starts
   // any more. Queued jobs stay queued in the store.
@@ -155,6 +159,8 @@ class Dispatcher {
   const Options options_;
   Outbox outbox_;
   WatchHub hub_;
+
+  std::atomic<int64_t> last_answer_ns_;  // when Tick() returned
 
   Mutex mu_;  // taken before those of the hub, the outbox and the store
   Membership members_ ABSL_GUARDED_BY(mu_);

@@ -178,6 +178,15 @@ TEST_F(DispatcherTest, AStallOfTheCoordinatorLosesNobody) {
   EXPECT_EQ(dispatcher_->ClusterInfo().workers(), 1);
 }
 
+TEST_F(DispatcherTest, AnswersWhileItTicks) {
+  Wait(absl::Seconds(10));
+  EXPECT_TRUE(dispatcher_->IsAnswering());
+  clock_.Advance(absl::Seconds(5));
+  EXPECT_FALSE(dispatcher_->IsAnswering());
+  dispatcher_->Tick();
+  EXPECT_TRUE(dispatcher_->IsAnswering());
+}
+
 TEST_F(DispatcherTest, AStallMovesTheDeadlinesOfAJobThatStops) {
   AddWorkers(1);
   const std::string id = Submit(MakeLegalJob(1, 1));

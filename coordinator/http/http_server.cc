@@ -20,14 +20,53 @@
 namespace weft::coordinator {
 namespace {
 
-void Respond(mg_connection* connection, int code, const char* reason,
-             const char* type, const std::string& body) {
-  const std::string head = absl::StrFormat(
-      "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n"
-      "Connection: close\r\n\r\n",
-      code, reason, type, body.size());
-  mg_write(connection, head.data(), head.size());
-  mg_write(connection, body.data(), body.size());
+// Connections served at once. One that says nothing holds a thread until its
+// time is up.
+constexpr int kThreads = 16;
+
+struct Answer {
+  int code = 200;
+  const char* reason = "OK";
+  const char* type = "text/plain; charset=utf-8";
+  std::string body;
+};
+
+// One path. HEAD gets the head of what GET gets.
+class PathHandler : public CivetHandler {
+ public:
+  explicit PathHandler(std::function<Answer()> answer)
+      : answer_(std::move(answer)) {}
+  bool handleGet(CivetServer*, mg_connection* connection) override {
+    const Answer answer = answer_();
+    WriteHead(connection, answer);
+    mg_write(connection, answer.body.data(), answer.body.size());
+    return true;
+  }
+  bool handleHead(CivetServer*, mg_connection* connection) override {
+    WriteHead(connection, answer_());
+    return true;
+  }
+
+ private:
+  static void WriteHead(mg_connection* connection, const Answer& answer) {
+    const std::string head = absl::StrFormat(
+        "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n"
+        "Connection: close\r\n\r\n",
+        answer.code, answer.reason, answer.type, answer.body.size());
+    mg_write(connection, head.data(), head.size());
+  }
+
+  const std::function<Answer()> answer_;
+};
+
+Answer AnswerHealth(const absl::Status& health) {
+  Answer answer;
+  answer.body = "ok\n";
+  if (health.ok()) return answer;
+  answer.code = 503;
+  answer.reason = "Service Unavailable";
+  answer.body = absl::StrCat(health.message(), "\n");
+  return answer;
 }
 
 // Where a client on this machine finds a server that listens on `address`.
@@ -39,48 +78,16 @@ std::string ConnectHost(absl::string_view address) {
   return is_any ? "127.0.0.1" : std::string(host);
 }
 
-class MetricsHandler : public CivetHandler {
- public:
-  explicit MetricsHandler(std::function<std::string()> metrics)
-      : metrics_(std::move(metrics)) {}
-  bool handleGet(CivetServer*, mg_connection* connection) override {
-    Respond(connection, 200, "OK", "text/plain; version=0.0.4; charset=utf-8",
-            metrics_());
-    return true;
-  }
-
- private:
-  const std::function<std::string()> metrics_;
-};
-
-class HealthHandler : public CivetHandler {
- public:
-  explicit HealthHandler(std::function<bool()> is_healthy)
-      : is_healthy_(std::move(is_healthy)) {}
-  bool handleGet(CivetServer*, mg_connection* connection) override {
-    if (is_healthy_()) {
-      Respond(connection, 200, "OK", "text/plain", "ok\n");
-    } else {
-      Respond(connection, 503, "Service Unavailable", "text/plain",
-              "shutting down\n");
-    }
-    return true;
-  }
-
- private:
-  const std::function<bool()> is_healthy_;
-};
-
 class HttpServerImpl : public HttpServer {
  public:
   HttpServerImpl(HttpServer::Options options,
                  std::unique_ptr<CivetServer> server, int port,
                  std::string address)
-      : metrics_(std::move(options.metrics)),
-        health_(std::move(options.is_healthy)),
+      : options_(std::move(options)),
         server_(std::move(server)),
         port_(port),
         address_(std::move(address)) {
+    server_->addHandler("/$", status_);
     server_->addHandler("/metrics$", metrics_);
     server_->addHandler("/healthz$", health_);
   }
@@ -107,8 +114,26 @@ class HttpServerImpl : public HttpServer {
   const std::string& address() const override { return address_; }
 
  private:
-  MetricsHandler metrics_;
-  HealthHandler health_;
+  Answer AnswerStatus() const {
+    if (absl::Status health = options_.health(); !health.ok()) {
+      return AnswerHealth(health);
+    }
+    Answer answer;
+    answer.type = "text/html; charset=utf-8";
+    answer.body = options_.status();
+    return answer;
+  }
+  Answer AnswerMetrics() const {
+    Answer answer;
+    answer.type = "text/plain; version=0.0.4; charset=utf-8";
+    answer.body = options_.metrics();
+    return answer;
+  }
+
+  const HttpServer::Options options_;
+  PathHandler status_{[this] { return AnswerStatus(); }};
+  PathHandler metrics_{[this] { return AnswerMetrics(); }};
+  PathHandler health_{[this] { return AnswerHealth(options_.health()); }};
   const std::unique_ptr<CivetServer> server_;  // ends before the handlers
   const int port_;
   const std::string address_;
@@ -118,9 +143,12 @@ class HttpServerImpl : public HttpServer {
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options) {
   const std::vector<std::string> settings = {
-      "listening_ports",    options.listen_address,
-      "num_threads",        "4",
-      "request_timeout_ms", "10000",
+      "listening_ports",
+      options.listen_address,
+      "num_threads",
+      absl::StrCat(kThreads),
+      "request_timeout_ms",
+      absl::StrCat(absl::ToInt64Milliseconds(options.request_timeout)),
   };
   std::unique_ptr<CivetServer> server;
   try {

@@ -1,4 +1,4 @@
-// The coordinator's HTTP endpoint: /metrics and /healthz.
+// The coordinator's HTTP endpoint: a status page at /, /metrics, /healthz.
 #ifndef WEFT_COORDINATOR_HTTP_HTTP_SERVER_H_
 #define WEFT_COORDINATOR_HTTP_HTTP_SERVER_H_
 
@@ -6,7 +6,9 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace weft::coordinator {
 
@@ -15,8 +17,12 @@ class HttpServer {
  public:
   struct Options {
     std::string listen_address;            // host:port; port 0 takes a free one
+    std::function<std::string()> status;   // HTML of the page at /
     std::function<std::string()> metrics;  // Prometheus text
-    std::function<bool()> is_healthy;      // 200 or 503 on /healthz
+    // Must not wait. An error is answered as 503, on the status page too.
+    std::function<absl::Status()> health;
+    // A connection that has not said what it wants by then is closed.
+    absl::Duration request_timeout = absl::Seconds(1);
   };
 
   // UNAVAILABLE when the address cannot be bound.

@@ -1,0 +1,106 @@
+#include "coordinator/http/status_page.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "coordinator/core/job_state.h"
+#include "weft/v1/cluster_service.pb.h"
+#include "weft/v1/job_service.pb.h"
+
+namespace weft::coordinator {
+namespace {
+
+using Row = std::vector<std::string>;
+
+std::string Escaped(absl::string_view text) {
+  return absl::StrReplaceAll(
+      text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}});
+}
+
+// Columns as wide as their widest value, two blanks between them.
+std::string DrawTable(const std::vector<Row>& rows) {
+  std::vector<size_t> widths(rows[0].size());
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      widths[i] = std::max(widths[i], row[i].size());
+    }
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      absl::StrAppend(&line, row[i],
+                      std::string(widths[i] + 2 - row[i].size(), ' '));
+    }
+    absl::StripTrailingAsciiWhitespace(&line);
+    absl::StrAppend(&text, line, "\n");
+  }
+  return Escaped(text);
+}
+
+std::string Lower(absl::string_view name) {
+  return absl::AsciiStrToLower(std::string(name));
+}
+
+Row DescribeWorker(const v1::Worker& worker) {
+  const bool busy = worker.state() == v1::WORKER_STATE_BUSY;
+  return {worker.id(),
+          Lower(absl::StripPrefix(v1::WorkerState_Name(worker.state()),
+                                  "WORKER_STATE_")),
+          busy ? absl::StrCat(worker.rank()) : "-",
+          busy ? worker.job_id() : "-",
+          worker.host(),
+          worker.device()};
+}
+
+Row DescribeJob(const v1::Job& job) {
+  const v1::StepMetrics& step = job.last_step();
+  const auto known = [&](bool is_known, const std::string& text) {
+    return job.has_last_step() && is_known ? text : "-";
+  };
+  return {
+      job.id(),
+      Lower(ShortName(job.state())),
+      absl::StrCat(job.step(), "/", job.spec().steps()),
+      known(true, absl::StrFormat("%.4f", step.loss())),
+      known(step.step_seconds() > 0,
+            absl::StrFormat("%.0f", step.tokens() / step.step_seconds())),
+      known(step.ep_seconds() > 0,
+            absl::StrFormat("%.0f%%", 100 - 100 * step.ep_exposed_seconds() /
+                                                step.ep_seconds())),
+      job.message()};
+}
+
+}  // namespace
+
+std::string MakeStatusPage(const v1::GetClusterInfoResponse& cluster,
+                           const std::vector<v1::Worker>& workers,
+                           const v1::ListJobsResponse& jobs) {
+  std::vector<Row> worker_rows = {
+      {"WORKER", "STATE", "RANK", "JOB", "HOST", "DEVICE"}};
+  for (const v1::Worker& worker : workers) {
+    worker_rows.push_back(DescribeWorker(worker));
+  }
+  std::vector<Row> job_rows = {
+      {"JOB", "STATE", "STEP", "LOSS", "TOKENS/S", "HIDDEN", "MESSAGE"}};
+  for (const v1::Job& job : jobs.jobs()) job_rows.push_back(DescribeJob(job));
+  return absl::StrCat(
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+      "<title>weft</title></head><body><pre>\nweft ",
+      Escaped(cluster.version()), ": ", cluster.workers(),
+      " workers attached, ", cluster.idle_workers(), " idle; ",
+      cluster.running_jobs(), " jobs run, ", cluster.queued_jobs(), " wait\n\n",
+      DrawTable(worker_rows), "\n", DrawTable(job_rows),
+      jobs.next_page_token().empty() ? "" : "(older jobs are not shown)\n",
+      "\n<a href=\"/metrics\">/metrics</a>  "
+      "<a href=\"/healthz\">/healthz</a>\n</pre></body></html>\n");
+}
+
+}  // namespace weft::coordinator

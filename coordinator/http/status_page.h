@@ -1,0 +1,21 @@
+// The page that shows people what the cluster does.
+#ifndef WEFT_COORDINATOR_HTTP_STATUS_PAGE_H_
+#define WEFT_COORDINATOR_HTTP_STATUS_PAGE_H_
+
+#include <string>
+#include <vector>
+
+#include "weft/v1/cluster_service.pb.h"
+#include "weft/v1/job_service.pb.h"
+
+namespace weft::coordinator {
+
+// HTML without scripts or styles: tables in plain text, and links to /metrics
+// and /healthz. Texts of workers and clients are escaped.
+std::string MakeStatusPage(const v1::GetClusterInfoResponse& cluster,
+                           const std::vector<v1::Worker>& workers,
+                           const v1::ListJobsResponse& jobs);
+
+}  // namespace weft::coordinator
+
+#endif  // WEFT_COORDINATOR_HTTP_STATUS_PAGE_H_
