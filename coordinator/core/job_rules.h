@@ -12,6 +12,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "google/protobuf/descriptor.h"
 #include "weft/v1/job.pb.h"
 
 namespace weft::coordinator {
@@ -63,6 +64,10 @@ struct WarningRule {
   std::optional<std::string> (*check)(const v1::TrainingJob& job);
 };
 absl::Span<const WarningRule> WarningRules();
+
+// An enum value as job files write it: "no_shard" for
+// SHARDING_STRATEGY_NO_SHARD.
+std::string EnumText(const google::protobuf::EnumValueDescriptor& value);
 
 // Number of decoder layers with experts.
 int MoeLayers(const v1::ModelConfig& model);

@@ -15,14 +15,18 @@ constexpr WhenZero kRefused = WhenZero::kRefused;
 constexpr WhenZero kDefault = WhenZero::kDefault;
 constexpr WhenZero kValue = WhenZero::kValue;
 
+// Far below any value of use and yet a number in fp32, in which ranks compute:
+// what is smaller would vanish there.
+constexpr double kTiny = 1e-30;
+
 // Field, meaning of zero, min, max, min excluded, max excluded.
 constexpr RangeRule kRangeRules[] = {
     {"model.vocab_size", kRefused, 2, 1048576},
     {"model.hidden_size", kRefused, 1, 65536},
     {"model.num_layers", kRefused, 1, 1024},
-    {"model.ffn_hidden_size", kDefault, 1, 1048576},
-    {"model.norm_epsilon", kDefault, 0, 1, true, true},
-    {"model.init_std", kDefault, 0, 1, true},
+    {"model.ffn_hidden_size", kValue, 0, 1048576},
+    {"model.norm_epsilon", kDefault, kTiny, 1, false, true},
+    {"model.init_std", kDefault, kTiny, 1},
     {"model.attention.num_heads", kRefused, 1, 1024},
     {"model.attention.num_kv_heads", kDefault, 1, 1024},
     {"model.attention.head_dim", kDefault, 2, 1024},
@@ -39,12 +43,12 @@ constexpr RangeRule kRangeRules[] = {
     {"batch.microbatch", kRefused, 1, 65536},
     {"fsdp.prefetch_bytes", kValue, 0, kInfinity},
     {"fsdp.reduce_bytes", kValue, 0, kInfinity},
-    {"optimizer.learning_rate", kRefused, 0, 1, true},
+    {"optimizer.learning_rate", kRefused, kTiny, 1},
     {"optimizer.min_learning_rate", kValue, 0, 1},
     {"optimizer.warmup_steps", kValue, 0, 100000000},
     {"optimizer.beta1", kValue, 0, 1, false, true},
     {"optimizer.beta2", kValue, 0, 1, false, true},
-    {"optimizer.epsilon", kDefault, 0, kInfinity, true, true},
+    {"optimizer.epsilon", kDefault, kTiny, 1 / kTiny},
     {"optimizer.weight_decay", kValue, 0, 1},
     {"optimizer.clip_norm", kValue, 0, kInfinity, false, true},
     {"steps", kRefused, 1, 100000000},

@@ -262,7 +262,9 @@ Finding CheckStrategy(const Job& job) {
       strategy != v1::SHARDING_STRATEGY_OPTIM_GRADS) {
     return {};
   }
-  return absl::StrCat("fsdp.strategy=", v1::ShardingStrategy_Name(strategy),
+  const auto* value =
+      v1::ShardingStrategy_descriptor()->FindValueByNumber(strategy);
+  return absl::StrCat("fsdp.strategy=", EnumText(*value),
                       " is not supported yet by this version");
 }
 
@@ -315,7 +317,7 @@ constexpr RelationRule kRelationRules[] = {
      "ascending layer indices in [0, num_layers)", CheckDenseLayers},
     {"model.moe.top_k", "model.moe.num_experts", "1 to num_experts", CheckTopK},
     {"model.moe.top_k_normalization", "model.moe.top_k",
-     "TOP_K_NORMALIZATION_RAW, or top_k of 2 and more", CheckRouterLearns},
+     "raw, or top_k of 2 and more", CheckRouterLearns},
     {"parallel.ep", "parallel.world", "a divisor of world",
      CheckEpDividesWorld},
     {"parallel.ep", "model.moe.num_experts,parallel.world",
@@ -330,9 +332,7 @@ constexpr RelationRule kRelationRules[] = {
      "at most 2147483647 rows an expert-parallel rank", CheckRows},
     {"model", "model.attention,batch,data,parallel",
      "sizes whose bytes can be counted, up to 1024 PiB", CheckBytes},
-    {"fsdp.strategy", "",
-     "SHARDING_STRATEGY_NO_SHARD or SHARDING_STRATEGY_OPTIM_GRADS_PARAMS",
-     CheckStrategy},
+    {"fsdp.strategy", "", "no_shard or optim_grads_params", CheckStrategy},
     {"optimizer.min_learning_rate", "optimizer.learning_rate",
      "0 to learning_rate", CheckMinLearningRate},
     {"optimizer.warmup_steps", "steps", "0 to steps", CheckWarmup},

@@ -7,12 +7,14 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "coordinator/core/describe.h"
 #include "coordinator/core/job_rules.h"
 #include "google/protobuf/descriptor.h"
@@ -108,14 +110,17 @@ void CheckRange(const v1::TrainingJob& job, const RangeRule& rule,
   if (inside) return;
   found->push_back({std::string(rule.field),
                     absl::StrCat(rule.field, "=", FormatNumber(value),
-                                 "; must be ", rule.Allowed())});
+                                 "; must be ", rule.Allowed(),
+                                 rule.when_zero == WhenZero::kDefault
+                                     ? ", or 0 for the default"
+                                     : "")});
 }
 
 std::string EnumChoices(const EnumDescriptor& type) {
   std::vector<std::string> choices;
   for (int i = 0; i < type.value_count(); ++i) {
     if (type.value(i)->number() == 0) continue;
-    choices.push_back(absl::StrCat(type.value(i)->name(), " (",
+    choices.push_back(absl::StrCat(EnumText(*type.value(i)), " (",
                                    type.value(i)->number(), ")"));
   }
   return absl::StrJoin(choices, ", ");
@@ -210,6 +215,12 @@ google::rpc::BadRequest ToBadRequest(const std::vector<Violation>& violations) {
 }
 
 }  // namespace
+
+std::string EnumText(const google::protobuf::EnumValueDescriptor& value) {
+  absl::string_view prefix = value.type()->value(0)->name();
+  if (!absl::ConsumeSuffix(&prefix, "UNSPECIFIED")) prefix = "";
+  return absl::AsciiStrToLower(absl::StripPrefix(value.name(), prefix));
+}
 
 Validation Validate(const v1::TrainingJob& job) {
   Validation result;

@@ -20,13 +20,14 @@ bool IsCombined(const Job& job) {
 Finding WarnNothingToHide(const Job& job) {
   if (!IsCombined(job) || ExpertParallelSize(job) > 1) return {};
   return "combined 1F1B with parallel.ep=1 hides nothing: there is no "
-         "all-to-all; SCHEDULE_ORDER_SEQUENTIAL needs less memory";
+         "all-to-all; schedule.order=sequential needs less memory";
 }
 
 Finding WarnDelayedSequential(const Job& job) {
   if (IsCombined(job) || !job.schedule().delay_wgrad()) return {};
-  return "schedule.delay_wgrad with SCHEDULE_ORDER_SEQUENTIAL hides nothing: "
-         "no other microbatch's all-to-all runs beside it";
+  return "schedule.delay_wgrad with schedule.order=sequential hides "
+         "all-to-alls of the backward behind weight gradients of the same "
+         "microbatch only; combined_1f1b hides more";
 }
 
 Finding WarnNoPairs(const Job& job) {
@@ -35,7 +36,7 @@ Finding WarnNoPairs(const Job& job) {
       (int64_t{job.batch().microbatch()} * job.parallel().world());
   if (!IsCombined(job) || microbatches != 1) return {};
   return "combined 1F1B with one microbatch has no pairs to weave: the step "
-         "runs as SCHEDULE_ORDER_SEQUENTIAL would; raise batch.global_batch";
+         "runs as schedule.order=sequential would; raise batch.global_batch";
 }
 
 Finding WarnOneWorker(const Job& job) {
@@ -66,7 +67,7 @@ Finding WarnMinLearningRate(const Job& job) {
     return {};
   }
   return "optimizer.min_learning_rate has no effect: the learning rate is "
-         "constant after warmup; set optimizer.decay=DECAY_COSINE";
+         "constant after warmup; set optimizer.decay=cosine";
 }
 
 constexpr WarningRule kWarningRules[] = {
