@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "schedule/plan.h"
+#include "schedule/program.h"
 
 namespace weft::client {
 namespace {
@@ -24,6 +25,22 @@ class Checker {
     if (value >= min && value <= max) return true;
     Fail(field, absl::StrCat(value, " is not in [", min, ", ", max, "]"));
     return false;
+  }
+
+  // The same for a value that has to be given. Not given is 0, as the
+  // coordinator takes it.
+  bool IsGiven(const std::string& field, int64_t value, int64_t min,
+               int64_t max) {
+    if (value != 0) return InRange(field, value, min, max);
+    Fail(field,
+         absl::StrCat("is required and not set; must be ", min, " to ", max));
+    return false;
+  }
+
+  // Whether a message that has to be there is.
+  bool IsPresent(const std::string& field, bool is_present) {
+    if (!is_present) Fail(field, "is required and not set");
+    return is_present;
   }
 
   void Divides(const std::string& field, int64_t divisor, int64_t value,
@@ -44,6 +61,8 @@ class Checker {
 };
 
 constexpr int64_t kMaxWidth = 1 << 20;
+constexpr int64_t kMaxLayers = 1024;
+constexpr int64_t kMaxLayerPasses = 32768;  // of one step
 
 // Optional sizes with the defaults of job.proto.
 int64_t Ep(const v1::TrainingJob& job) {
@@ -54,13 +73,10 @@ int64_t KvHeads(const v1::AttentionConfig& attention) {
                                        : attention.num_kv_heads();
 }
 
-void CheckModel(const v1::ModelConfig& model, Checker& checker) {
+void CheckAttention(const v1::ModelConfig& model, Checker& checker) {
+  if (!checker.IsPresent("model.attention", model.has_attention())) return;
   const v1::AttentionConfig& attention = model.attention();
-  checker.InRange("model.vocab_size", model.vocab_size(), 2, kMaxWidth);
-  checker.InRange("model.hidden_size", model.hidden_size(), 1, 65536);
-  const bool has_layers =
-      checker.InRange("model.num_layers", model.num_layers(), 1, 1024);
-  const bool has_heads = checker.InRange("model.attention.num_heads",
+  const bool has_heads = checker.IsGiven("model.attention.num_heads",
                                          attention.num_heads(), 1, 1024);
   if (has_heads && checker.InRange("model.attention.num_kv_heads",
                                    KvHeads(attention), 1, 1024)) {
@@ -72,61 +88,99 @@ void CheckModel(const v1::ModelConfig& model, Checker& checker) {
                     model.hidden_size(), "model.hidden_size");
   }
   checker.InRange("model.attention.head_dim", attention.head_dim(), 0, 1024);
+}
+
+void CheckModel(const v1::ModelConfig& model, Checker& checker) {
+  checker.IsGiven("model.vocab_size", model.vocab_size(), 2, kMaxWidth);
+  checker.IsGiven("model.hidden_size", model.hidden_size(), 1, 65536);
+  const bool has_layers =
+      checker.IsGiven("model.num_layers", model.num_layers(), 1, kMaxLayers);
+  CheckAttention(model, checker);
   for (int i = 0; has_layers && i < model.dense_layers_size(); ++i) {
     checker.InRange(absl::StrCat("model.dense_layers[", i, "]"),
                     model.dense_layers(i), 0, model.num_layers() - 1);
   }
   const bool has_dense = !model.has_moe() || model.dense_layers_size() > 0;
-  checker.InRange("model.ffn_hidden_size", model.ffn_hidden_size(),
-                  has_dense ? 1 : 0, kMaxWidth);
+  if (has_dense) {
+    checker.IsGiven("model.ffn_hidden_size", model.ffn_hidden_size(), 1,
+                    kMaxWidth);
+  } else {
+    checker.InRange("model.ffn_hidden_size", model.ffn_hidden_size(), 0,
+                    kMaxWidth);
+  }
 }
 
 void CheckMoe(const v1::TrainingJob& job, Checker& checker) {
   if (!job.model().has_moe()) return;
   const v1::MoeConfig& moe = job.model().moe();
-  if (checker.InRange("model.moe.num_experts", moe.num_experts(), 1, 4096)) {
-    checker.InRange("model.moe.top_k", moe.top_k(), 1, moe.num_experts());
+  if (checker.IsGiven("model.moe.num_experts", moe.num_experts(), 1, 4096)) {
+    checker.IsGiven("model.moe.top_k", moe.top_k(), 1, moe.num_experts());
     if (Ep(job) > 0) {
       checker.Divides("parallel.ep", Ep(job), moe.num_experts(),
                       "model.moe.num_experts");
     }
   }
-  checker.InRange("model.moe.expert_hidden_size", moe.expert_hidden_size(), 1,
+  checker.IsGiven("model.moe.expert_hidden_size", moe.expert_hidden_size(), 1,
                   kMaxWidth);
   checker.InRange("model.moe.shared_expert_hidden_size",
                   moe.shared_expert_hidden_size(), 0, kMaxWidth);
 }
 
-void CheckBatch(const v1::TrainingJob& job, Checker& checker) {
-  const v1::BatchConfig& batch = job.batch();
+// The world, when it and its groups are legal; else 0.
+int64_t CheckWorld(const v1::TrainingJob& job, Checker& checker) {
+  if (!checker.IsPresent("parallel", job.has_parallel())) return 0;
   const int64_t world = job.parallel().world();
-  checker.InRange("data.sequence_length", job.data().sequence_length(), 1,
-                  kMaxWidth);
-  const bool has_world = checker.InRange("parallel.world", world, 1, 65536);
+  const bool has_world = checker.IsGiven("parallel.world", world, 1, 65536);
   const bool has_ep = checker.InRange("parallel.ep", Ep(job), 1, 65536);
-  if (has_world && has_ep) {
-    checker.Divides("parallel.ep", Ep(job), world, "parallel.world");
-  }
-  const bool has_global =
-      checker.InRange("batch.global_batch", batch.global_batch(), 1, kMaxWidth);
-  const bool has_microbatch =
-      checker.InRange("batch.microbatch", batch.microbatch(), 1, 65536);
-  if (!has_world || !has_global || !has_microbatch) return;
-  const int64_t unit = batch.microbatch() * world;
-  if (batch.global_batch() % unit == 0) return;
-  checker.Fail("batch.global_batch",
-               absl::StrCat(batch.global_batch(), " is not a multiple of ",
-                            "batch.microbatch * parallel.world = ", unit));
+  if (!has_world || !has_ep) return 0;
+  checker.Divides("parallel.ep", Ep(job), world, "parallel.world");
+  return world;
 }
 
-// Who a rank is: its groups.
-std::string DescribeRank(const schedule::Plan& plan, int rank) {
-  std::string text = absl::StrCat("rank ", rank, " of ", plan.world.size);
-  for (fsdp::Axis axis : {fsdp::Axis::kDp, fsdp::Axis::kEdp, fsdp::Axis::kEp}) {
-    absl::StrAppend(&text, ", ", fsdp::Name(axis), " {",
-                    absl::StrJoin(plan.world.Members(axis, rank), " "), "}");
+// A plan grows with the layers that a step passes.
+void CheckPlanSize(int64_t microbatches, int64_t layers, Checker& checker) {
+  const int64_t passes = microbatches * layers;
+  if (layers < 1 || layers > kMaxLayers || passes <= kMaxLayerPasses) return;
+  checker.Fail(
+      "batch.global_batch",
+      absl::StrCat(microbatches, " microbatches of ", layers, " layers make ",
+                   passes, " layer passes in one step; at most ",
+                   kMaxLayerPasses));
+}
+
+void CheckBatch(const v1::TrainingJob& job, Checker& checker) {
+  const v1::BatchConfig& batch = job.batch();
+  if (checker.IsPresent("data", job.has_data())) {
+    checker.IsGiven("data.sequence_length", job.data().sequence_length(), 1,
+                    kMaxWidth);
   }
-  return text + "\n";
+  const int64_t world = CheckWorld(job, checker);
+  if (!checker.IsPresent("batch", job.has_batch())) return;
+  const bool has_global =
+      checker.IsGiven("batch.global_batch", batch.global_batch(), 1, kMaxWidth);
+  const bool has_microbatch =
+      checker.IsGiven("batch.microbatch", batch.microbatch(), 1, 65536);
+  if (world == 0 || !has_global || !has_microbatch) return;
+  const int64_t unit = batch.microbatch() * world;
+  if (batch.global_batch() % unit != 0) {
+    checker.Fail("batch.global_batch",
+                 absl::StrCat(batch.global_batch(), " is not a multiple of ",
+                              "batch.microbatch * parallel.world = ", unit));
+    return;
+  }
+  CheckPlanSize(batch.global_batch() / unit, job.model().num_layers(), checker);
+}
+
+// Who a rank is, in the words of the coordinator.
+std::string DescribeRank(const schedule::Plan& plan, int rank) {
+  const auto group = [&](fsdp::Axis axis) {
+    return absl::StrCat(fsdp::Name(axis), "=[",
+                        absl::StrJoin(plan.world.Members(axis, rank), " "),
+                        "]");
+  };
+  return absl::StrCat("rank ", rank, " of ", plan.world.size, ": ",
+                      group(fsdp::Axis::kEp), " ", group(fsdp::Axis::kEdp),
+                      "\n");
 }
 
 int64_t CountParameters(const schedule::Plan& plan) {
@@ -139,12 +193,45 @@ int64_t CountParameters(const schedule::Plan& plan) {
   return total;
 }
 
+// Weights, gradients and two moments of every bucket in fp32, each whole or as
+// the rank's slice.
+int64_t StateBytes(const schedule::Plan& plan) {
+  const fsdp::Strategy strategy = plan.train.strategy;
+  int64_t elements = 0;
+  for (const fsdp::Bucket& bucket : plan.units.buckets) {
+    const auto held = [&](bool is_whole) {
+      return is_whole ? bucket.elements : bucket.slice_elements();
+    };
+    elements += held(schedule::WeightsResident(strategy, bucket)) +
+                held(schedule::GradientsResident(strategy)) +
+                2 * held(strategy == fsdp::Strategy::kNoShard);
+  }
+  return elements * int64_t{sizeof(float)};
+}
+
+// The plan in the numbers of the coordinator.
+v1::PlanSummary Summarize(const schedule::Plan& plan) {
+  v1::PlanSummary summary;
+  summary.set_ops(static_cast<int64_t>(plan.train.ops.size()));
+  summary.set_microbatches(plan.train.microbatches);
+  summary.set_classes(1);
+  summary.set_arena_bytes(
+      std::max(plan.train.arena_bytes,
+               plan.eval.has_value() ? plan.eval->arena_bytes : int64_t{0}));
+  summary.set_state_bytes(StateBytes(plan));
+  summary.set_parameters(CountParameters(plan));
+  summary.set_units(static_cast<int32_t>(plan.units.units.size()));
+  return summary;
+}
+
 }  // namespace
 
 std::vector<FieldError> PlanObstacles(const v1::TrainingJob& job,
                                       const FieldOrigins& origins) {
   Checker checker(origins);
-  CheckModel(job.model(), checker);
+  if (checker.IsPresent("model", job.has_model())) {
+    CheckModel(job.model(), checker);
+  }
   CheckMoe(job, checker);
   CheckBatch(job, checker);
   return checker.TakeErrors();
@@ -167,13 +254,7 @@ absl::StatusOr<v1::GetPlanResponse> CompilePlan(const v1::TrainingJob& job,
   }
   response.set_text(text);
   response.set_timeline(schedule::DrawTimeline(plan, plan.train, columns));
-  v1::PlanSummary& summary = *response.mutable_summary();
-  summary.set_ops(static_cast<int64_t>(plan.train.ops.size()));
-  summary.set_microbatches(plan.train.microbatches);
-  summary.set_classes(1);
-  summary.set_arena_bytes(plan.train.arena_bytes);
-  summary.set_parameters(CountParameters(plan));
-  summary.set_units(static_cast<int32_t>(plan.units.units.size()));
+  *response.mutable_summary() = Summarize(plan);
   return response;
 }
 

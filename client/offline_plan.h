@@ -11,9 +11,9 @@
 
 namespace weft::client {
 
-// What keeps a job from being compiled at all: sizes that are missing or do not
-// divide. Not the rules of the coordinator, which alone decides what is legal:
-// a job may pass here and be refused there.
+// What keeps a job from being compiled at all: sizes that are missing, do not
+// divide, or make a plan too large. Not the rules of the coordinator, which
+// alone decides what is legal: a job may pass here and be refused there.
 std::vector<FieldError> PlanObstacles(const v1::TrainingJob& job,
                                       const FieldOrigins& origins);
 

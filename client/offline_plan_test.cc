@@ -13,6 +13,7 @@ namespace weft::client {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
@@ -39,12 +40,13 @@ TEST(OfflinePlanTest, TheExampleCompiles) {
   ASSERT_OK_AND_ASSIGN(const v1::GetPlanResponse plan,
                        CompilePlan(file.job, 3, 100));
   EXPECT_THAT(plan.text(),
-              StartsWith("rank 3 of 4, dp {0 1 2 3}, edp {1 3}, ep {2 3}\n"
-                         "train: "));
+              StartsWith("rank 3 of 4: ep=[2 3] edp=[1 3]\ntrain: "));
   EXPECT_THAT(plan.text(), HasSubstr("\n\neval: "));
   EXPECT_FALSE(plan.timeline().empty());
   EXPECT_GT(plan.summary().ops(), 0);
   EXPECT_GT(plan.summary().parameters(), 1000000);
+  // Four numbers of four bytes for each, on four ranks.
+  EXPECT_EQ(plan.summary().state_bytes(), 4 * plan.summary().parameters());
 }
 
 TEST(OfflinePlanTest, WhatCannotBeCompiledIsNamedWithItsPlace) {
@@ -55,7 +57,10 @@ TEST(OfflinePlanTest, WhatCannotBeCompiledIsNamedWithItsPlace) {
               Contains("--set: parallel.ep: 3 does not divide "
                        "model.moe.num_experts=8"));
   EXPECT_THAT(Obstacles({"parallel.world=0"}),
-              Contains("--set: parallel.world: 0 is not in [1, 65536]"));
+              Contains("--set: parallel.world: is required and not set; must "
+                       "be 1 to 65536"));
+  EXPECT_THAT(Obstacles({"parallel.world=65537"}),
+              Contains("--set: parallel.world: 65537 is not in [1, 65536]"));
   EXPECT_THAT(Obstacles({"model.attention.num_kv_heads=3"}),
               Contains("--set: model.attention.num_kv_heads: 3 does not divide "
                        "num_heads=4"));
@@ -68,8 +73,28 @@ TEST(OfflinePlanTest, WhatCannotBeCompiledIsNamedWithItsPlace) {
                        "batch.microbatch * parallel.world = 16"));
 }
 
-TEST(OfflinePlanTest, NothingGivenIsManyObstaclesAndNoCrash) {
-  EXPECT_GT(PlanObstacles(v1::TrainingJob(), FieldOrigins()).size(), 5);
+TEST(OfflinePlanTest, WhatIsNotGivenIsSaidToBeMissing) {
+  std::vector<std::string> texts;
+  for (const auto& error : PlanObstacles(v1::TrainingJob(), FieldOrigins())) {
+    texts.push_back(ToString(error));
+  }
+  EXPECT_THAT(texts, ElementsAre("model: is required and not set",
+                                 "data: is required and not set",
+                                 "parallel: is required and not set",
+                                 "batch: is required and not set"));
+  EXPECT_THAT(Obstacles({"model.attention.num_heads=0"}),
+              ElementsAre("--set: model.attention.num_heads: is required and "
+                          "not set; must be 1 to 1024"));
+}
+
+// It would take all of the memory to compile.
+TEST(OfflinePlanTest, AStepOfTooManyLayerPassesIsRefused) {
+  EXPECT_THAT(Obstacles({"model.num_layers=1024", "batch.global_batch=512"}),
+              IsEmpty());
+  EXPECT_THAT(Obstacles({"model.num_layers=1024", "batch.global_batch=528"}),
+              ElementsAre("--set: batch.global_batch: 33 microbatches of 1024 "
+                          "layers make 33792 layer passes in one step; at most "
+                          "32768"));
 }
 
 TEST(OfflinePlanTest, ARankOutsideTheWorldIsRefused) {
