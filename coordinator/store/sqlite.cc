@@ -38,8 +38,10 @@ absl::StatusCode CodeOf(int result) {
 }
 
 absl::Status ErrorOf(sqlite3* db, int result, absl::string_view what) {
+  const char* path = db == nullptr ? nullptr : sqlite3_db_filename(db, "main");
   return absl::Status(CodeOf(result),
-                      absl::StrCat("sqlite: ", what, ": ", sqlite3_errmsg(db)));
+                      absl::StrCat("sqlite: ", path == nullptr ? "" : path,
+                                   ": ", what, ": ", sqlite3_errmsg(db)));
 }
 
 }  // namespace
@@ -100,7 +102,7 @@ absl::StatusOr<std::unique_ptr<SqliteDatabase>> SqliteDatabase::Open(
       nullptr);
   std::unique_ptr<SqliteDatabase> database(new SqliteDatabase(db));
   if (result != SQLITE_OK) {
-    return ErrorOf(db, result, absl::StrCat("opening ", path));
+    return ErrorOf(db, result, "opening it");
   }
   sqlite3_busy_timeout(db, kBusyTimeoutMs);
   return database;

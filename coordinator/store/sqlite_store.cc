@@ -22,6 +22,7 @@
 #include "base/status_macros.h"
 #include "coordinator/core/job_state.h"
 #include "coordinator/store/sqlite.h"
+#include "glog/logging.h"
 #include "weft/v1/job_service.pb.h"
 
 namespace weft::coordinator {
@@ -48,24 +49,28 @@ constexpr char kCreateSchema[] =
     "  PRIMARY KEY (job_id, revision)) WITHOUT ROWID;"
     "INSERT INTO meta VALUES ('schema_version', 1), ('epoch', 0);";
 
+// Of the row of `statement`: column 0 is a Record, column 1 its job's id.
 template <typename Record>
-absl::StatusOr<Record> Parse(const std::string& bytes) {
+absl::StatusOr<Record> Parse(const SqliteStatement& statement,
+                             absl::string_view path) {
   Record record;
-  if (!record.ParseFromString(bytes)) {
+  if (!record.ParseFromString(statement.Blob(0))) {
     return absl::DataLossError(
-        absl::StrCat("a stored ", record.GetTypeName(), " does not parse"));
+        absl::StrCat(path, ": the stored ", record.GetTypeName(), " of job \"",
+                     statement.Blob(1), "\" does not parse"));
   }
   return record;
 }
 
-// All rows of `statement`, whose column 0 is a Record.
+// All rows of `statement`, as Parse() wants them.
 template <typename Record>
-absl::StatusOr<std::vector<Record>> ReadAll(SqliteStatement& statement) {
+absl::StatusOr<std::vector<Record>> ReadAll(SqliteStatement& statement,
+                                            absl::string_view path) {
   std::vector<Record> records;
   while (true) {
     ASSIGN_OR_RETURN(const bool has_row, statement.Next());
     if (!has_row) return records;
-    absl::StatusOr<Record> record = Parse<Record>(statement.Blob(0));
+    absl::StatusOr<Record> record = Parse<Record>(statement, path);
     if (!record.ok()) {
       statement.Reset();
       return record.status();
@@ -75,8 +80,10 @@ absl::StatusOr<std::vector<Record>> ReadAll(SqliteStatement& statement) {
 }
 
 absl::StatusOr<v1::Job> ReadOne(SqliteStatement& statement,
+                                absl::string_view path,
                                 absl::string_view missing) {
-  ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, ReadAll<v1::Job>(statement));
+  ASSIGN_OR_RETURN(std::vector<v1::Job> jobs,
+                   ReadAll<v1::Job>(statement, path));
   if (jobs.empty()) return absl::NotFoundError(missing);
   return std::move(jobs[0]);
 }
@@ -112,14 +119,15 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(
     return database.status();
   }
   std::unique_ptr<SqliteStore> store(
-      new SqliteStore(lock_fd, *std::move(database)));
+      new SqliteStore(path, lock_fd, *std::move(database)));
   MutexLock lock(&store->mu_);
   RETURN_IF_ERROR(store->Migrate());
   return store;
 }
 
-SqliteStore::SqliteStore(int lock_fd, std::unique_ptr<SqliteDatabase> database)
-    : lock_fd_(lock_fd), database_(std::move(database)) {}
+SqliteStore::SqliteStore(const std::string& path, int lock_fd,
+                         std::unique_ptr<SqliteDatabase> database)
+    : path_(path), lock_fd_(lock_fd), database_(std::move(database)) {}
 
 SqliteStore::~SqliteStore() { close(lock_fd_); }
 
@@ -139,7 +147,7 @@ absl::Status SqliteStore::Migrate() {
     select->Reset();
     if (version == kSchemaVersion) return absl::OkStatus();
     return absl::FailedPreconditionError(
-        absl::StrCat("the store has schema version ", version,
+        absl::StrCat(path_, " has schema version ", version,
                      "; this coordinator knows ", kSchemaVersion));
   });
 }
@@ -210,10 +218,11 @@ absl::Status SqliteStore::WriteUpdate(
 
 absl::StatusOr<v1::Job> SqliteStore::GetJob(absl::string_view job_id) {
   MutexLock lock(&mu_);
-  ASSIGN_OR_RETURN(SqliteStatement * select,
-                   database_->Prepare("SELECT record FROM jobs WHERE id = ?"));
+  ASSIGN_OR_RETURN(
+      SqliteStatement * select,
+      database_->Prepare("SELECT record, id FROM jobs WHERE id = ?"));
   select->BindText(1, job_id);
-  return ReadOne(*select, absl::StrCat("no job \"", job_id, "\""));
+  return ReadOne(*select, path_, absl::StrCat("no job \"", job_id, "\""));
 }
 
 absl::StatusOr<v1::Job> SqliteStore::FindByRequestId(
@@ -221,9 +230,9 @@ absl::StatusOr<v1::Job> SqliteStore::FindByRequestId(
   MutexLock lock(&mu_);
   ASSIGN_OR_RETURN(
       SqliteStatement * select,
-      database_->Prepare("SELECT record FROM jobs WHERE request_id = ?"));
+      database_->Prepare("SELECT record, id FROM jobs WHERE request_id = ?"));
   select->BindText(1, request_id);
-  return ReadOne(*select,
+  return ReadOne(*select, path_,
                  absl::StrCat("no job with request_id \"", request_id, "\""));
 }
 
@@ -231,26 +240,27 @@ absl::StatusOr<JobPage> SqliteStore::ListJobs(int limit, int64_t begin) {
   MutexLock lock(&mu_);
   ASSIGN_OR_RETURN(
       SqliteStatement * select,
-      database_->Prepare("SELECT record, age FROM jobs WHERE ? = 0 OR age <= ? "
-                         "ORDER BY age DESC LIMIT ?"));
+      database_->Prepare(
+          "SELECT record, id, age FROM jobs WHERE ? = 0 OR age <= ? "
+          "ORDER BY age DESC LIMIT ?"));
   select->BindInt(1, begin);
   select->BindInt(2, begin);
   select->BindInt(3, int64_t{limit} + 1);
   JobPage page;
-  while (true) {
+  for (int row = 0;; ++row) {
     ASSIGN_OR_RETURN(const bool has_row, select->Next());
     if (!has_row) return page;
-    if (page.jobs.size() == static_cast<size_t>(limit)) {
-      page.next = select->Int(1);
+    if (row == limit) {
+      page.next = select->Int(2);
       select->Reset();
       return page;
     }
-    absl::StatusOr<v1::Job> job = Parse<v1::Job>(select->Blob(0));
-    if (!job.ok()) {
-      select->Reset();
-      return job.status();
+    absl::StatusOr<v1::Job> job = Parse<v1::Job>(*select, path_);
+    if (job.ok()) {
+      page.jobs.push_back(*std::move(job));
+    } else {
+      LOG(ERROR) << job.status().message() << "; it is not listed";
     }
-    page.jobs.push_back(*std::move(job));
   }
 }
 
@@ -259,8 +269,8 @@ absl::StatusOr<std::vector<v1::Job>> SqliteStore::UnfinishedJobs() {
   ASSIGN_OR_RETURN(
       SqliteStatement * select,
       database_->Prepare(
-          "SELECT record FROM jobs WHERE finished = 0 ORDER BY age"));
-  return ReadAll<v1::Job>(*select);
+          "SELECT record, id FROM jobs WHERE finished = 0 ORDER BY age"));
+  return ReadAll<v1::Job>(*select, path_);
 }
 
 absl::StatusOr<std::vector<v1::WatchJobResponse>> SqliteStore::LatestUpdates(
@@ -268,12 +278,12 @@ absl::StatusOr<std::vector<v1::WatchJobResponse>> SqliteStore::LatestUpdates(
   MutexLock lock(&mu_);
   ASSIGN_OR_RETURN(
       SqliteStatement * select,
-      database_->Prepare("SELECT record FROM updates WHERE job_id = ? "
+      database_->Prepare("SELECT record, job_id FROM updates WHERE job_id = ? "
                          "ORDER BY revision DESC LIMIT ?"));
   select->BindText(1, job_id);
   select->BindInt(2, limit);
   ASSIGN_OR_RETURN(std::vector<v1::WatchJobResponse> updates,
-                   ReadAll<v1::WatchJobResponse>(*select));
+                   ReadAll<v1::WatchJobResponse>(*select, path_));
   std::reverse(updates.begin(), updates.end());
   return updates;
 }
@@ -285,7 +295,8 @@ absl::StatusOr<int64_t> SqliteStore::NextEpoch() {
       database_->Prepare("UPDATE meta SET value = value + 1 WHERE key = "
                          "'epoch' RETURNING value"));
   ASSIGN_OR_RETURN(const bool has_row, update->Next());
-  if (!has_row) return absl::DataLossError("the store has no epoch");
+  if (!has_row)
+    return absl::DataLossError(absl::StrCat(path_, " has no epoch"));
   const int64_t epoch = update->Int(0);
   RETURN_IF_ERROR(update->Run());  // past its only row
   return epoch;

@@ -53,7 +53,8 @@ class SqliteStore : public Store {
   absl::StatusOr<int64_t> NextEpoch() override;
 
  private:
-  SqliteStore(int lock_fd, std::unique_ptr<SqliteDatabase> database);
+  SqliteStore(const std::string& path, int lock_fd,
+              std::unique_ptr<SqliteDatabase> database);
 
   absl::Status Migrate() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status WriteUpdate(const v1::Job& job,
@@ -61,6 +62,7 @@ class SqliteStore : public Store {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Mutex mu_;
+  const std::string path_;
   const int lock_fd_;
   const std::unique_ptr<SqliteDatabase> database_ ABSL_PT_GUARDED_BY(mu_);
 };

@@ -53,7 +53,8 @@ class Store {
   virtual absl::StatusOr<v1::Job> FindByRequestId(
       absl::string_view request_id) = 0;
 
-  // At most `limit` jobs from `begin`, a JobPage::next, or 0 for the newest.
+  // At most `limit` jobs, without those whose record is broken, from `begin`, a
+  // JobPage::next, or 0 for the newest.
   virtual absl::StatusOr<JobPage> ListJobs(int limit, int64_t begin) = 0;
 
   // Jobs in a state that is not final, oldest first.

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -21,6 +22,7 @@
 namespace weft::coordinator {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -242,35 +244,62 @@ TEST(SqliteStoreTest, RefusesAFolderThatDoesNotExist) {
                        HasSubstr("/nonexistent/weft.db")));
 }
 
+// Runs `sql` on the store at `path`.
+void Execute(const std::string& path, const char* sql) {
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(path.c_str(), &db), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db, sql, nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(db);
+}
+
 TEST(SqliteStoreTest, RefusesANewerSchema) {
   const std::string path = NewStorePath();
   ASSERT_OK(SqliteStore::Open(path));
-  sqlite3* db = nullptr;
-  ASSERT_EQ(sqlite3_open(path.c_str(), &db), SQLITE_OK);
-  ASSERT_EQ(sqlite3_exec(db,
-                         "UPDATE meta SET value = 2 WHERE key = "
-                         "'schema_version'",
-                         nullptr, nullptr, nullptr),
-            SQLITE_OK);
-  sqlite3_close(db);
+  Execute(path, "UPDATE meta SET value = 2 WHERE key = 'schema_version'");
   EXPECT_THAT(SqliteStore::Open(path),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("schema version 2")));
+                       AllOf(HasSubstr(path), HasSubstr("schema version 2"))));
 }
 
-TEST(SqliteStoreTest, ReportsARecordThatDoesNotParse) {
+TEST(SqliteStoreTest, RefusesAFileThatIsNoStoreNamingIt) {
+  const std::string path = NewStorePath();
+  std::ofstream(path) << std::string(4096, 'x');
+  EXPECT_THAT(
+      SqliteStore::Open(path),
+      StatusIs(absl::StatusCode::kDataLoss,
+               AllOf(HasSubstr(path), HasSubstr("file is not a database"))));
+}
+
+TEST(SqliteStoreTest, NamesTheJobWhoseRecordDoesNotParse) {
   const std::string path = NewStorePath();
   ASSERT_OK_AND_ASSIGN(auto store, SqliteStore::Open(path));
-  ASSERT_OK(store->CreateJob(MakeJob("a"), ""));
-  sqlite3* db = nullptr;
-  ASSERT_EQ(sqlite3_open(path.c_str(), &db), SQLITE_OK);
-  ASSERT_EQ(sqlite3_exec(db, "UPDATE jobs SET record = x'ffff'", nullptr,
-                         nullptr, nullptr),
-            SQLITE_OK);
-  sqlite3_close(db);
-  EXPECT_THAT(store->GetJob("a"), StatusIs(absl::StatusCode::kDataLoss));
-  EXPECT_THAT(store->ListJobs(5, 0), StatusIs(absl::StatusCode::kDataLoss));
+  ASSERT_OK(store->CreateJob(MakeJob("a"), "r"));
+  ASSERT_OK(store->UpdateJob(MakeJob("a"), {MakeStep(1, 1)}));
+  Execute(path, "UPDATE jobs SET record = x'ffff'");
+  Execute(path, "UPDATE updates SET record = x'ffff'");
+  const auto names_it = StatusIs(
+      absl::StatusCode::kDataLoss,
+      AllOf(HasSubstr(path), HasSubstr("of job \"a\" does not parse")));
+  EXPECT_THAT(store->GetJob("a"), names_it);
+  EXPECT_THAT(store->FindByRequestId("r"), names_it);
+  EXPECT_THAT(store->UnfinishedJobs(), names_it);
+  EXPECT_THAT(store->LatestUpdates("a", 5), names_it);
   EXPECT_OK(store->CreateJob(MakeJob("b"), ""));
+}
+
+TEST(SqliteStoreTest, ListsTheJobsAroundABrokenOne) {
+  const std::string path = NewStorePath();
+  ASSERT_OK_AND_ASSIGN(auto store, SqliteStore::Open(path));
+  for (const char* id : {"a", "b", "c", "d"}) {
+    ASSERT_OK(store->CreateJob(MakeJob(id), ""));
+  }
+  Execute(path, "UPDATE jobs SET record = x'ffff' WHERE id = 'c'");
+  ASSERT_OK_AND_ASSIGN(JobPage page, store->ListJobs(2, 0));
+  EXPECT_THAT(Ids(page.jobs), ElementsAre("d"));
+  ASSERT_NE(page.next, 0);
+  ASSERT_OK_AND_ASSIGN(page, store->ListJobs(2, page.next));
+  EXPECT_THAT(Ids(page.jobs), ElementsAre("b", "a"));
+  EXPECT_EQ(page.next, 0);
 }
 
 }  // namespace
