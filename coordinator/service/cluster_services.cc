@@ -127,7 +127,12 @@ class AttachReactor : public AttachStream {
                                               ? "its connection broke"
                                               : "it ended its stream");
       }
-      link_->Close(absl::OkStatus());
+      // A message that does not parse ends the reads as well.
+      link_->Close(session_.has_value()
+                       ? absl::OkStatus()
+                       : absl::InvalidArgumentError(
+                             "the stream ended, or its first message could "
+                             "not be read, before Register"));
       return;
     }
     if (session_.has_value()) {

@@ -382,6 +382,12 @@ TEST_F(GrpcServerTest, AStreamThatDoesNotRegisterEnds) {
   EXPECT_EQ(dispatcher_->ClusterInfo().workers(), 1);
 }
 
+TEST_F(GrpcServerTest, AFirstMessageThatDoesNotParseIsRefused) {
+  EXPECT_EQ(client_->CallRaw("/weft.worker.v1.WorkerControlService/Attach",
+                             "\xff\xff"),
+            absl::StrCat("status ", grpc::StatusCode::INVALID_ARGUMENT));
+}
+
 TEST_F(GrpcServerTest, RegisteredTellsTheHeartbeats) {
   TestWorker worker(server_->address(), "");
   const worker::v1::AttachResponse message = worker.Read();
