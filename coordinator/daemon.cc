@@ -131,6 +131,8 @@ class DaemonImpl : public Daemon {
                      SqliteStore::Open(options_.state_dir + "/coordinator.db"));
     RETURN_IF_ERROR(StartDispatcher());
     RETURN_IF_ERROR(StartServers());
+    compile_ticker_ =
+        std::make_unique<Ticker>(kTick, [this] { dispatcher_->CompileNext(); });
     ticker_ = std::make_unique<Ticker>(kTick, [this] { dispatcher_->Tick(); });
     LOG(INFO) << "coordinator version=" << kVersion
               << " grpc=" << grpc_address() << " http=" << http_address()
@@ -150,6 +152,7 @@ class DaemonImpl : public Daemon {
     if (!is_serving_.exchange(false)) return;
     if (ticker_ != nullptr) LOG(INFO) << "coordinator shuts down";
     ticker_.reset();
+    compile_ticker_.reset();
     if (dispatcher_ != nullptr) dispatcher_->Shutdown();
     if (grpc_server_ != nullptr) grpc_server_->Shutdown(kShutdownGrace);
   }
@@ -228,6 +231,7 @@ class DaemonImpl : public Daemon {
   std::unique_ptr<Dispatcher> dispatcher_;
   std::unique_ptr<HttpServer> http_server_;
   std::unique_ptr<GrpcServer> grpc_server_;
+  std::unique_ptr<Ticker> compile_ticker_;
   std::unique_ptr<Ticker> ticker_;
 };
 

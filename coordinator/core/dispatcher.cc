@@ -15,8 +15,6 @@
 #include "base/logging.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
-#include "coordinator/core/job_state.h"
-#include "coordinator/core/prepare.h"
 #include "weft/v1/cluster_service.pb.h"
 #include "weft/v1/job_service.pb.h"
 #include "weft/worker/v1/worker_control_service.pb.h"
@@ -52,50 +50,6 @@ JobEpoch JobEpochOf(const AttachRequest& message) {
 }
 
 }  // namespace
-
-// Carries out what a run asks for. Called with the dispatcher's lock held.
-class Dispatcher::RunHost : public JobRun::Host {
- public:
-  RunHost(Dispatcher* dispatcher, ActiveJob* active)
-      : d_(*dispatcher), active_(*active) {}
-
-  void Send(int rank, AttachResponse message) override {
-    d_.mu_.AssertHeld();
-    Member* member = d_.MemberOfLocked(active_, rank);
-    if (member != nullptr) d_.SendLocked(*member, std::move(message));
-  }
-  void OnState(v1::JobState state, const std::string& message) override {
-    d_.mu_.AssertHeld();
-    d_.ledger_.Move(&active_.job, state, message);
-  }
-  void OnStep(const v1::StepMetrics& step) override {
-    d_.mu_.AssertHeld();
-    d_.ledger_.AddStep(&active_.job, step);
-  }
-  void OnEval(const v1::EvalMetrics& eval) override {
-    d_.mu_.AssertHeld();
-    d_.ledger_.AddEval(&active_.job, eval);
-  }
-  void OnRankDone(int rank) override {
-    d_.mu_.AssertHeld();
-    Member* member = d_.MemberOfLocked(active_, rank);
-    if (member != nullptr) d_.members_.Release(*member);
-  }
-  void OnRankStuck(int rank) override {
-    d_.mu_.AssertHeld();
-    Member* member = d_.MemberOfLocked(active_, rank);
-    if (member == nullptr) return;
-    d_.DetachLocked(*member, absl::DeadlineExceededError(
-                                 "the worker did not stop a job in time"));
-  }
-
- private:
-  Dispatcher& d_;
-  ActiveJob& active_;
-};
-
-Dispatcher::ActiveJob::ActiveJob() = default;
-Dispatcher::ActiveJob::~ActiveJob() = default;
 
 absl::StatusOr<std::unique_ptr<Dispatcher>> Dispatcher::Create(
     Options options) {
@@ -307,85 +261,6 @@ void Dispatcher::SendLocked(const Member& member, AttachResponse message) {
 Member* Dispatcher::MemberOfLocked(const ActiveJob& active, int rank) {
   Member* member = members_.FindAttached(active.job.workers(rank));
   return member != nullptr && member->epoch == active.epoch ? member : nullptr;
-}
-
-void Dispatcher::SettleLocked() {
-  for (auto it = jobs_.begin(); it != jobs_.end();) {
-    ActiveJob& active = *it->second;
-    const bool is_over = IsFinal(active.job.state()) &&
-                         (active.run == nullptr || active.run->is_drained());
-    if (!is_over) {
-      ++it;
-      continue;
-    }
-    queue_.erase(std::remove(queue_.begin(), queue_.end(), it->first),
-                 queue_.end());
-    ended_.emplace_back(options_.clock->MonotonicNanos(), it->first);
-    it = jobs_.erase(it);
-  }
-  while (!queue_.empty() && !is_shut_down_) {
-    ActiveJob& head = *FindLocked(queue_.front());
-    const size_t world = head.job.spec().parallel().world();
-    std::vector<Member*> idle = members_.Idle();
-    if (idle.size() < world) break;
-    const absl::StatusOr<int64_t> epoch = options_.store->NextEpoch();
-    if (!epoch.ok()) {
-      LOG(ERROR) << "job=" << head.job.id()
-                 << " is not placed yet: " << epoch.status();
-      break;
-    }
-    idle.resize(world);
-    queue_.pop_front();
-    StartLocked(head, idle, *epoch);
-  }
-  ExplainQueueLocked();
-}
-
-void Dispatcher::StartLocked(ActiveJob& active,
-                             const std::vector<Member*>& members,
-                             int64_t epoch) {
-  v1::Job& job = active.job;
-  active.epoch = epoch;
-  JobRun::Options run;
-  run.job_id = job.id();
-  run.epoch = epoch;
-  run.steps = job.spec().steps();
-  run.assignment_hash = active.plan->units.hash();
-  run.timeouts = options_.timeouts;
-  run.clock = options_.clock;
-  for (size_t rank = 0; rank < members.size(); ++rank) {
-    members_.Assign(*members[rank], job.id(), epoch, rank);
-    job.add_workers(members[rank]->id());
-    run.workers.push_back(members[rank]->id());
-  }
-  for (v1::GroupDeadline& group : GroupDeadlines(job.spec())) {
-    *job.add_group_deadlines() = std::move(group);
-  }
-  ledger_.Move(&job, v1::JOB_STATE_STARTING,
-               absl::StrCat("epoch ", epoch, ": ", members.size(),
-                            members.size() == 1 ? " worker prepares"
-                                                : " workers prepare"));
-  active.host = std::make_unique<RunHost>(this, &active);
-  run.host = active.host.get();
-  active.run = std::make_unique<JobRun>(std::move(run));
-  for (size_t rank = 0; rank < members.size(); ++rank) {
-    SendLocked(*members[rank], MakePrepare(job, *active.plan, epoch, rank));
-  }
-}
-
-void Dispatcher::ExplainQueueLocked() {
-  if (options_.observer != nullptr) options_.observer->OnQueue(queue_.size());
-  for (const std::string& id : queue_) {
-    v1::Job& job = FindLocked(id)->job;
-    if (id != queue_.front()) {
-      ledger_.Say(&job, "waits for the jobs queued before it");
-      continue;
-    }
-    ledger_.Say(&job,
-                absl::StrCat("waits for ", job.spec().parallel().world(),
-                             " idle workers: ", members_.attached(),
-                             " attached, ", members_.Idle().size(), " idle"));
-  }
 }
 
 void Dispatcher::ForgetLocked() {

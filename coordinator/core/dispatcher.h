@@ -69,8 +69,9 @@ class Dispatcher {
     std::function<uint32_t()> random;
   };
 
-  // Takes up what the store holds: queued jobs are queued again; jobs that ran
-  // have FAILED. Errors are the store's.
+  // Takes up what the store holds: queued jobs are queued again, CompileNext()
+  // compiles them; jobs that ran have FAILED, or are CANCELLED if they were
+  // being cancelled. Errors are the store's.
   static absl::StatusOr<std::unique_ptr<Dispatcher>> Create(Options options);
   ~Dispatcher();
 
@@ -99,6 +100,9 @@ class Dispatcher {
   // comes much later, this process stood still, and the time since the call
   // before counts against nobody.
   void Tick();
+  // Compiles the job at the head of the queue when a restart took its plan.
+  // Takes long; call it often, from a thread of its own.
+  void CompileNext();
   // False when Tick() has not returned for so long that workers would be lost:
   // the store, or whoever holds the lock, hangs. Does not wait.
   bool IsAnswering() const;
@@ -116,7 +120,8 @@ class Dispatcher {
     ~ActiveJob();
 
     v1::Job job;
-    std::shared_ptr<const CompiledPlan> plan;  // see AdmittedJob
+    // See AdmittedJob. Null until it is compiled, and once a run has begun.
+    std::shared_ptr<const CompiledPlan> plan;
     int64_t epoch = 0;
     std::unique_ptr<RunHost> host;  // while there is a run
     std::unique_ptr<JobRun> run;
@@ -151,6 +156,15 @@ class Dispatcher {
   void ForgiveStallLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // After any change: drops what is over, places what can be placed.
   void SettleLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Attached workers that have the memory for a job whose plan is known.
+  std::vector<Member*> FittingLocked(const ActiveJob& active)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Why a job waits that is at the head of the queue.
+  std::string ExplainHeadLocked(const ActiveJob& head)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What a client should know that submits a job; empty when there is nothing.
+  std::string SubmitWarningLocked(const ActiveJob& active)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StartLocked(ActiveJob& active, const std::vector<Member*>& members,
                    int64_t epoch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ExplainQueueLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -169,6 +183,7 @@ class Dispatcher {
   std::deque<std::string> queue_ ABSL_GUARDED_BY(mu_);  // oldest first
   // Jobs that have ended, with the time, oldest first.
   std::deque<std::pair<int64_t, std::string>> ended_ ABSL_GUARDED_BY(mu_);
+  absl::Status placement_error_ ABSL_GUARDED_BY(mu_);  // the last one logged
   int64_t last_tick_ns_ ABSL_GUARDED_BY(mu_);
   bool is_shut_down_ ABSL_GUARDED_BY(mu_) = false;
 };

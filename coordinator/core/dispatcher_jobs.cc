@@ -1,4 +1,4 @@
-// The half of the dispatcher that deals with clients.
+// The part of the dispatcher that deals with clients.
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -36,6 +36,10 @@ absl::Status ShuttingDown() {
   return absl::UnavailableError("the coordinator is shutting down");
 }
 
+std::string NotLegal(const absl::Status& status) {
+  return absl::StrCat("not legal for this version: ", status.message());
+}
+
 }  // namespace
 
 absl::Status Dispatcher::RestoreLocked() {
@@ -53,27 +57,49 @@ absl::Status Dispatcher::RestoreJobLocked(v1::Job job) {
   auto active = std::make_unique<ActiveJob>();
   active->job = std::move(job);
   v1::Job& restored = active->job;
-  if (restored.state() != v1::JOB_STATE_QUEUED) {
+  const Validation validation = Validate(restored.spec());
+  if (JobRun::IsCancelling(restored)) {
+    ledger_.Move(&restored, v1::JOB_STATE_CANCELLED, restored.message());
+  } else if (restored.state() != v1::JOB_STATE_QUEUED) {
     ledger_.Move(&restored, v1::JOB_STATE_FAILED,
                  absl::StrCat("the coordinator restarted while the job was ",
                               ShortName(restored.state()), ", after step ",
                               restored.step(), "; submit it again"));
+  } else if (!validation.violations.empty()) {
+    ledger_.Move(&restored, v1::JOB_STATE_FAILED,
+                 NotLegal(ToStatus(validation.violations)));
   } else {
-    absl::StatusOr<AdmittedJob> admitted =
-        Admit(restored.spec(), *options_.compiler);
-    if (admitted.ok()) {
-      active->plan = std::move(admitted->plan);
-      queue_.push_back(restored.id());
-      if (options_.observer != nullptr) options_.observer->OnJobState(restored);
-    } else {
-      ledger_.Move(&restored, v1::JOB_STATE_FAILED,
-                   absl::StrCat("not legal for this version: ",
-                                admitted.status().message()));
-    }
+    queue_.push_back(restored.id());
+    if (options_.observer != nullptr) options_.observer->OnJobState(restored);
   }
   const std::string id = restored.id();
   jobs_[id] = std::move(active);
   return absl::OkStatus();
+}
+
+void Dispatcher::CompileNext() {
+  v1::Job job;
+  {
+    MutexLock lock(&mu_);
+    if (queue_.empty()) return;
+    const ActiveJob& head = *FindLocked(queue_.front());
+    if (head.plan != nullptr) return;
+    job = head.job;
+  }
+  absl::StatusOr<AdmittedJob> admitted = Admit(job.spec(), *options_.compiler);
+  {
+    MutexLock lock(&mu_);
+    ActiveJob* active = FindLocked(job.id());
+    if (active == nullptr) return;  // cancelled
+    if (admitted.ok()) {
+      active->plan = std::move(admitted->plan);
+    } else {
+      ledger_.Move(&active->job, v1::JOB_STATE_FAILED,
+                   NotLegal(admitted.status()));
+    }
+    SettleLocked();
+  }
+  outbox_.Run();
 }
 
 absl::StatusOr<v1::Job> Dispatcher::Submit(
@@ -112,9 +138,12 @@ absl::StatusOr<v1::Job> Dispatcher::Submit(
     active->plan = std::move(admitted.plan);
     queue_.push_back(job.id());
     const std::string id = job.id();
+    const std::string warning = SubmitWarningLocked(*active);
     jobs_[id] = std::move(active);
     SettleLocked();
     result = GetLocked(id);
+    // Only here: it is about now.
+    if (result.ok() && !warning.empty()) result->add_warnings(warning);
   }
   outbox_.Run();
   return result;

@@ -88,6 +88,17 @@ TEST_F(RootCauseTest, FinishingEarlyWithoutAnErrorIsAnError) {
               HasSubstr("rank 1 (worker w-1) finished after step 2 of 3"));
 }
 
+TEST_F(RootCauseTest, FinishingWithoutTheReportsIsAnError) {
+  RunSteps(1, 2);
+  Worker(0).SayStep(3);
+  Worker(0).SayFinished(absl::StatusCode::kOk, 3);
+  Worker(1).SayFinished(absl::StatusCode::kOk, 3);
+  EXPECT_EQ(Get(id_).state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(Get(id_).message(),
+            "rank 1 (worker w-1) finished after step 3 of 3, having reported "
+            "2, without an error");
+}
+
 TEST_F(RootCauseTest, StepsOutOfOrderAreAnError) {
   Worker(1).SayStep(2);
   EXPECT_EQ(Get(id_).message(), "rank 1 reported step 2 where step 1 was due");
@@ -214,34 +225,6 @@ TEST_F(DispatcherTest, GroupDeadlinesAreVisible) {
   ASSERT_EQ(job.group_deadlines_size(), 6);
   EXPECT_EQ(job.group_deadlines(0).group(), "ep");
   EXPECT_EQ(job.group_deadlines(0).timeout_ms(), 3000);
-}
-
-TEST_F(DispatcherTest, QueuedJobsSurviveARestartAndRunningOnesFail) {
-  AddWorkers(2);
-  const std::string running = Submit(MakeLegalJob(2, 2));
-  StartJob(running);
-  RunSteps(1, 2);
-  const std::string queued = Submit(MakeLegalJob(2, 2));
-  Restart();
-  EXPECT_EQ(Get(running).state(), v1::JOB_STATE_FAILED);
-  EXPECT_EQ(Get(running).message(),
-            "the coordinator restarted while the job was RUNNING, after step "
-            "2; submit it again");
-  EXPECT_EQ(Get(running).step(), 2);
-  EXPECT_EQ(Get(queued).state(), v1::JOB_STATE_QUEUED);
-  AddWorkers(2);
-  StartJob(queued);
-  EXPECT_EQ(Worker(0).epoch, 2);  // epochs never repeat
-}
-
-TEST_F(DispatcherTest, AQueuedJobThatIsNotLegalAnyMoreFailsAtRestart) {
-  const std::string id = Submit(MakeLegalJob());
-  v1::Job job = Get(id);
-  job.mutable_spec()->set_steps(0);
-  ASSERT_OK(store_.UpdateJob(job, {}));
-  Restart();
-  EXPECT_EQ(Get(id).state(), v1::JOB_STATE_FAILED);
-  EXPECT_THAT(Get(id).message(), HasSubstr("not legal for this version"));
 }
 
 TEST_F(DispatcherTest, AFailingStoreDoesNotHoldUpARunningJob) {

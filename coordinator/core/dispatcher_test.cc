@@ -34,6 +34,7 @@ TEST_F(DispatcherTest, RunsAJobFromPrepareToSucceeded) {
   EXPECT_THAT(Get(id).workers(), ElementsAre("w-0", "w-1"));
   EXPECT_EQ(Get(id).artifacts(), "/artifacts/" + id);
   EXPECT_EQ(Get(id).arena_bytes(), 4096);
+  EXPECT_EQ(Get(id).message(), "2 workers prepare");
 
   for (FakeWorker* worker : Workers()) {
     const auto messages = worker->Read();
@@ -104,23 +105,6 @@ TEST_F(DispatcherTest, RunsThreeJobsInARowOnTheSameWorkers) {
   Worker(1).SayFinished(absl::StatusCode::kOk, 3);
   EXPECT_EQ(Get(second).state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(Get(third).state(), v1::JOB_STATE_STARTING);
-}
-
-TEST_F(DispatcherTest, AGangWaitsUntilAllItsWorkersAreIdle) {
-  AddWorkers(3);
-  const std::string big = Submit(MakeLegalJob(4, 2));
-  const std::string small = Submit(MakeLegalJob(1, 1));
-  EXPECT_EQ(Get(big).state(), v1::JOB_STATE_QUEUED);
-  EXPECT_EQ(Get(big).message(), "waits for 4 idle workers: 3 attached, 3 idle");
-  // First in, first out: the small job does not slip past.
-  EXPECT_EQ(Get(small).state(), v1::JOB_STATE_QUEUED);
-  EXPECT_EQ(dispatcher_->ClusterInfo().queued_jobs(), 2);
-  for (FakeWorker* worker : Workers()) EXPECT_THAT(worker->Read(), IsEmpty());
-  AddWorkers(1);
-  EXPECT_EQ(Get(big).state(), v1::JOB_STATE_STARTING);
-  EXPECT_EQ(Get(small).message(),
-            "waits for 1 idle workers: 4 attached, 0 idle");
-  EXPECT_EQ(dispatcher_->ClusterInfo().running_jobs(), 1);
 }
 
 TEST_F(DispatcherTest, ALostWorkerFailsTheJobAtOnceAndFreesTheOthers) {
@@ -394,6 +378,20 @@ TEST_F(DispatcherTest, WorkersAreNamedAndListed) {
   EXPECT_EQ(workers[11].id(), "worker-0");
   EXPECT_EQ(workers[11].figures().threads(), 7);
   EXPECT_EQ(workers[11].state(), v1::WORKER_STATE_IDLE);
+}
+
+TEST_F(DispatcherTest, WhatWorkersSayOfThemselvesIsCleaned) {
+  worker::v1::Register info;
+  info.set_worker_id("w-0");
+  info.set_max_protocol_version(1);
+  info.set_host("a\x1b[2Jb\n");
+  info.set_device(std::string(1 << 20, 'x'));
+  info.set_http_address("\x07");
+  ASSERT_OK(dispatcher_->Attach(info, std::make_shared<FakeLink>()));
+  const v1::Worker worker = dispatcher_->ListWorkers().at(0);
+  EXPECT_EQ(worker.host(), "a\\x1b[2Jb ");
+  EXPECT_EQ(worker.device().size(), 255);
+  EXPECT_EQ(worker.http_address(), "\\x07");
 }
 
 TEST_F(DispatcherTest, LostWorkersAreForgottenInTheEnd) {

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
@@ -26,6 +27,9 @@ using worker::v1::AttachRequest;
 using worker::v1::AttachResponse;
 
 constexpr int kMaxNames = 8;
+// What the message of a job begins with that stops since it was cancelled.
+// Causes of errors begin with whom or what they are about.
+constexpr char kCancelled[] = "cancelled";
 
 // Ranks whose value is not the one that most ranks have; of values equally
 // common, the one of the lowest rank counts.
@@ -50,6 +54,11 @@ JobRun::JobRun(Options options)
       ranks_(options_.workers.size()),
       steps_(options_.workers.size()),
       prepare_deadline_ns_(After(options_.timeouts.prepare)) {}
+
+bool JobRun::IsCancelling(const v1::Job& job) {
+  return job.state() == v1::JOB_STATE_STOPPING &&
+         absl::StartsWith(job.message(), kCancelled);
+}
 
 bool JobRun::is_drained() const {
   return std::all_of(ranks_.begin(), ranks_.end(),
@@ -180,9 +189,10 @@ void JobRun::OnStepReport(int rank, const worker::v1::StepReport& message) {
       steps_.Add(rank, message.metrics());
   if (!step.ok()) {
     if (!is_stop_sent_) cause_.AddFault(step.status().message());
-  } else if (step->has_value()) {
-    options_.host->OnStep(**step);
+    return;
   }
+  ranks_[rank].steps = message.metrics().step();
+  if (step->has_value()) options_.host->OnStep(**step);
 }
 
 void JobRun::OnEvalReport(int rank, const worker::v1::EvalReport& message) {
@@ -198,13 +208,14 @@ void JobRun::OnFinished(int rank, const worker::v1::Finished& message) {
   options_.host->OnRankDone(rank);
   const bool asked_to = is_stop_sent_;
   if (message.code() == 0) {
-    if (asked_to ||
-        (phase_ == Phase::kRunning && message.step() == options_.steps)) {
+    const int64_t reported = ranks_[rank].steps;
+    if (asked_to || (phase_ == Phase::kRunning && reported == options_.steps &&
+                     message.step() == options_.steps)) {
       return;
     }
-    cause_.AddFault(absl::StrCat(Name(rank), " finished after step ",
-                                 message.step(), " of ", options_.steps,
-                                 " without an error"));
+    cause_.AddFault(absl::StrCat(
+        Name(rank), " finished after step ", message.step(), " of ",
+        options_.steps, ", having reported ", reported, ", without an error"));
     return;
   }
   const bool follows_stop =
@@ -265,7 +276,7 @@ void JobRun::Forgive(absl::Duration stall) {
 void JobRun::Cancel(absl::string_view reason) {
   if (phase_ == Phase::kStopping || phase_ == Phase::kEnded) return;
   is_cancelled_ = true;
-  cancel_message_ = WithReason("cancelled", reason);
+  cancel_message_ = WithReason(kCancelled, reason);
   phase_ = Phase::kStopping;
   options_.host->OnState(v1::JOB_STATE_STOPPING, cancel_message_);
   StopRanks(cancel_message_);

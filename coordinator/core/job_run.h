@@ -83,6 +83,10 @@ class JobRun {
   // way, else FAILED with `why`.
   void Abandon(absl::string_view why);
 
+  // Whether a job stops since somebody cancelled it, and not for an error, also
+  // when its run is gone.
+  static bool IsCancelling(const v1::Job& job);
+
   bool has_ended() const { return phase_ == Phase::kEnded; }
   // True when no rank has anything to clean up any more.
   bool is_drained() const;
@@ -94,6 +98,7 @@ class JobRun {
     bool is_gone = false;  // finished or lost
     bool has_rendezvous = false;
     bool has_prepared = false;
+    int64_t steps = 0;  // reported
     worker::v1::Rendezvous rendezvous;
     worker::v1::Prepared prepared;
   };

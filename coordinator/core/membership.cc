@@ -22,6 +22,7 @@ namespace weft::coordinator {
 namespace {
 
 constexpr size_t kMaxIdSize = 63;
+constexpr size_t kMaxTextSize = 255;
 
 absl::Status CheckId(absl::string_view id) {
   const bool known = std::all_of(id.begin(), id.end(), [](unsigned char c) {
@@ -31,6 +32,13 @@ absl::Status CheckId(absl::string_view id) {
   return absl::InvalidArgumentError(
       absl::StrCat("worker_id=", Quoted(id), " is not legal; must be at most ",
                    kMaxIdSize, " characters of [A-Za-z0-9._-]"));
+}
+
+// What goes into logs, messages and terminals is text.
+void CleanTexts(worker::v1::Register& info) {
+  info.set_host(Shortened(info.host(), kMaxTextSize));
+  info.set_device(Shortened(info.device(), kMaxTextSize));
+  info.set_http_address(Shortened(info.http_address(), kMaxTextSize));
 }
 
 absl::StatusOr<int> CommonVersion(const worker::v1::Register& info) {
@@ -83,6 +91,7 @@ absl::StatusOr<Member*> Membership::Attach(worker::v1::Register info,
   }
   const absl::StatusOr<int> version = CommonVersion(info);
   if (!version.ok()) return version.status();
+  CleanTexts(info);
   if (info.worker_id().empty()) info.set_worker_id(NewId());
   Member& member = members_[info.worker_id()];
   if (member.link != nullptr) {
@@ -160,10 +169,18 @@ std::vector<Member*> Membership::Overdue() {
   return overdue;
 }
 
+std::vector<Member*> Membership::Attached() {
+  std::vector<Member*> attached;
+  for (auto& [id, member] : members_) {
+    if (member.is_attached()) attached.push_back(&member);
+  }
+  return attached;
+}
+
 std::vector<Member*> Membership::Idle() {
   std::vector<Member*> idle;
   for (auto& [id, member] : members_) {
-    if (member.state == v1::WORKER_STATE_IDLE) idle.push_back(&member);
+    if (member.is_idle()) idle.push_back(&member);
   }
   return idle;
 }

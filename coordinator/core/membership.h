@@ -43,6 +43,7 @@ struct Member {
   int rank = 0;
 
   const std::string& id() const { return info.worker_id(); }
+  bool is_idle() const { return state == v1::WORKER_STATE_IDLE; }
   bool is_attached() const { return state != v1::WORKER_STATE_LOST; }
 };
 
@@ -81,7 +82,9 @@ class Membership {
   void Forgive(absl::Duration stall);
   // Attached workers not heard of for too long.
   std::vector<Member*> Overdue();
-  // Attached and free, by id; "w-2" comes before "w-10".
+  // By id; "w-2" comes before "w-10".
+  std::vector<Member*> Attached();
+  // Attached and free, in the same order.
   std::vector<Member*> Idle();
   // Removes workers lost long ago; returns their ids.
   std::vector<std::string> ForgetLost();

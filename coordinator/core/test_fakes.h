@@ -33,6 +33,7 @@ class FakePlanCompiler : public PlanCompiler {
     CompiledPlan plan;
     plan.summary.set_ops(12);
     plan.summary.set_arena_bytes(4096);
+    plan.summary.set_state_bytes(1000);
     plan.units.set_hash(kFakeUnitsHash);
     plan.units.add_units()->set_name(std::string(unit_name_bytes, 'u'));
     if (job.eval().batches() > 0) plan.eval.emplace();
@@ -86,11 +87,12 @@ class FakeWorker {
  public:
   // Attaches; the test checks attach_status.
   FakeWorker(Dispatcher* dispatcher, const std::string& id,
-             uint64_t incarnation = 1)
+             uint64_t incarnation = 1, int64_t device_memory_bytes = 0)
       : dispatcher_(*dispatcher), link_(std::make_shared<FakeLink>()) {
     worker::v1::Register info;
     info.set_worker_id(id);
     info.set_incarnation(incarnation);
+    info.set_device_memory_bytes(device_memory_bytes);
     info.set_min_protocol_version(1);
     info.set_max_protocol_version(1);
     absl::StatusOr<SessionId> session = dispatcher_.Attach(info, link_);
