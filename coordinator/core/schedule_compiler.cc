@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "coordinator/core/heap.h"
 #include "coordinator/core/plan_compiler.h"
 #include "fsdp/unit/unit.h"
 #include "model/declaration.h"
@@ -23,12 +24,6 @@ namespace weft::coordinator {
 namespace {
 
 constexpr int kTimelineColumns = 160;
-
-absl::StatusOr<schedule::Plan> CompileAndVerify(const v1::TrainingJob& job) {
-  ASSIGN_OR_RETURN(schedule::Plan plan, schedule::Compile(job));
-  RETURN_IF_ERROR(schedule::Verify(plan));
-  return plan;
-}
 
 int64_t Parameters(const model::ModelDecl& model) {
   int64_t total = 0;
@@ -81,11 +76,8 @@ std::string DescribeRank(const schedule::Plan& plan, int rank) {
                       "\n");
 }
 
-}  // namespace
-
-absl::StatusOr<CompiledPlan> ScheduleCompiler::Compile(
-    const v1::TrainingJob& job) const {
-  ASSIGN_OR_RETURN(const schedule::Plan plan, CompileAndVerify(job));
+absl::StatusOr<CompiledPlan> CompileForTravel(const v1::TrainingJob& job) {
+  ASSIGN_OR_RETURN(const schedule::Plan plan, schedule::Compile(job));
   CompiledPlan compiled;
   compiled.summary = Summarize(plan);
   compiled.train = schedule::ToProto(plan.train);
@@ -94,14 +86,30 @@ absl::StatusOr<CompiledPlan> ScheduleCompiler::Compile(
   return compiled;
 }
 
-absl::StatusOr<PlanTexts> ScheduleCompiler::Describe(const v1::TrainingJob& job,
-                                                     int rank) const {
-  ASSIGN_OR_RETURN(const schedule::Plan plan, CompileAndVerify(job));
+absl::StatusOr<PlanTexts> CompileForPeople(const v1::TrainingJob& job,
+                                           int rank) {
+  ASSIGN_OR_RETURN(const schedule::Plan plan, schedule::Compile(job));
   PlanTexts texts;
   texts.text = absl::StrCat(DescribeRank(plan, rank),
                             schedule::ToText(plan, plan.train));
   texts.timeline = schedule::DrawTimeline(plan, plan.train, kTimelineColumns);
   texts.summary = Summarize(plan);
+  return texts;
+}
+
+}  // namespace
+
+absl::StatusOr<CompiledPlan> ScheduleCompiler::Compile(
+    const v1::TrainingJob& job) const {
+  absl::StatusOr<CompiledPlan> compiled = CompileForTravel(job);
+  if (compiled.ok()) TrimHeapAfterPlan(compiled->summary.ops());
+  return compiled;
+}
+
+absl::StatusOr<PlanTexts> ScheduleCompiler::Describe(const v1::TrainingJob& job,
+                                                     int rank) const {
+  absl::StatusOr<PlanTexts> texts = CompileForPeople(job, rank);
+  if (texts.ok()) TrimHeapAfterPlan(texts->summary.ops());
   return texts;
 }
 

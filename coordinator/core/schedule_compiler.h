@@ -8,7 +8,7 @@
 
 namespace weft::coordinator {
 
-// Compiles, and verifies what it compiled. Thread-safe.
+// Compiles; schedule::Compile() verifies. Thread-safe.
 class ScheduleCompiler : public PlanCompiler {
  public:
   absl::StatusOr<CompiledPlan> Compile(

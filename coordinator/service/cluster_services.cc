@@ -3,6 +3,7 @@
 #include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "coordinator/core/dispatcher.h"
+#include "coordinator/core/heap.h"
 #include "coordinator/core/membership.h"
 #include "coordinator/core/worker_link.h"
 #include "coordinator/service/status.h"
@@ -59,7 +61,9 @@ class StreamLink : public WorkerLink {
   void OnWriteDone(bool ok) {
     MutexLock lock(&mu_);
     is_writing_ = false;
+    const int64_t plan_ops = queue_.front().prepare().train().ops_size();
     queue_.pop_front();
+    TrimHeapAfterPlan(plan_ops);
     if (!ok) {
       queue_.clear();
       CloseLocked(absl::CancelledError("the worker went away"));
