@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/state_name.h"
 
 namespace weft::client {
 namespace {
@@ -31,11 +32,6 @@ absl::Status TimedOut(const std::string& job_id) {
 }
 
 }  // namespace
-
-bool HasEnded(v1::JobState state) {
-  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
-         state == v1::JOB_STATE_CANCELLED;
-}
 
 ExitCode ExitCodeOf(v1::JobState state) {
   switch (state) {

@@ -21,9 +21,6 @@ struct FollowOptions {
   absl::Duration retry_interval = absl::Seconds(1);
 };
 
-// True for states a job does not leave.
-bool HasEnded(v1::JobState state);
-
 // What a command that waits for a job exits with. Requires: the job has ended.
 ExitCode ExitCodeOf(v1::JobState state);
 

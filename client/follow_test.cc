@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
 #include "base/status_matchers.h"
+#include "client/state_name.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -175,6 +176,7 @@ TEST(ExitCodeTest, SaysHowTheJobEnded) {
   EXPECT_EQ(ExitCodeOf(v1::JOB_STATE_SUCCEEDED), 0);
   EXPECT_EQ(ExitCodeOf(v1::JOB_STATE_FAILED), 3);
   EXPECT_EQ(ExitCodeOf(v1::JOB_STATE_CANCELLED), 4);
+  EXPECT_TRUE(HasEnded(v1::JOB_STATE_CANCELLED));
   EXPECT_FALSE(HasEnded(v1::JOB_STATE_STOPPING));
 }
 

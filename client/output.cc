@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "client/message_text.h"
+#include "client/utf8.h"
 #include "google/protobuf/struct.pb.h"
 #include "google/protobuf/util/json_util.h"
 
@@ -45,6 +46,7 @@ TextTable::TextTable(std::vector<std::string> header) {
 }
 
 void TextTable::AddRow(std::vector<std::string> cells) {
+  for (std::string& cell : cells) cell = Printable(cell);
   rows_.push_back(std::move(cells));
 }
 
@@ -109,7 +111,7 @@ std::string Record::ToString(Format format) const {
         break;
       case Format::kTable:
         absl::StrAppendFormat(&text, "%-*s  %s\n", static_cast<int>(width) + 1,
-                              key + ":", value.plain);
+                              key + ":", Printable(value.plain));
         break;
       case Format::kName:
         absl::StrAppend(&text, value.plain, "\n");

@@ -14,7 +14,8 @@ namespace weft::client {
 
 enum class Format { kTable, kJson, kYaml, kName };
 
-// Columns as wide as their widest cell, two blanks apart.
+// Columns as wide as their widest cell, two blanks apart. Shows control
+// characters, which could steer a terminal, as escapes; so do records.
 class TextTable {
  public:
   explicit TextTable(std::vector<std::string> header);

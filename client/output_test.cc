@@ -17,6 +17,15 @@ TEST(OutputTest, TablesAlignTheirColumns) {
             "x\n");
 }
 
+TEST(OutputTest, TablesCannotSteerTheTerminal) {
+  TextTable table({"HOST"});
+  table.AddRow({"h\x1b]0;x\a"});
+  EXPECT_EQ(table.ToString(), "HOST\nh\\x1b]0;x\\x07\n");
+  Record record;
+  record.Add("reason", "a\nb\r");
+  EXPECT_EQ(record.ToString(Format::kTable), "reason:  a\\nb\\x0d\n");
+}
+
 TEST(OutputTest, RecordsPrintInEveryFormat) {
   Record record;
   record.Add("text", "a \"b\"").Add("count", int64_t{1} << 60);

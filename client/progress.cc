@@ -6,11 +6,13 @@
 #include "absl/strings/str_format.h"
 #include "client/output.h"
 #include "client/state_name.h"
+#include "client/utf8.h"
 
 namespace weft::client {
 namespace {
 
-constexpr int kBarCells = 10;
+// With it, a line of a long job just fits 80 columns.
+constexpr int kBarCells = 8;
 constexpr int64_t kRedrawNanos = 100'000'000;
 // Weight of a new step in the means over recent steps.
 constexpr double kNewest = 0.1;
@@ -20,6 +22,12 @@ std::string Bar(int64_t done, int64_t all) {
       all > 0 ? std::clamp<int64_t>(done * kBarCells / all, 0, kBarCells) : 0;
   return absl::StrCat(std::string(filled, '#'),
                       std::string(kBarCells - filled, '-'));
+}
+
+// A state, and why.
+std::string Told(v1::JobState state, const std::string& message) {
+  return absl::StrCat(StateName(state), message.empty() ? "" : ": ",
+                      Printable(message));
 }
 
 }  // namespace
@@ -65,11 +73,10 @@ void ProgressTracker::ObserveStep(const v1::StepMetrics& metrics) {
 
 std::string ProgressTracker::Line() const {
   if (last_.step() == 0) {
-    return absl::StrCat(StateName(state_), message_.empty() ? "" : ": ",
-                        message_);
+    return Told(state_, message_);
   }
   std::string line =
-      absl::StrFormat("step %d/%d [%s]  loss %.3f", last_.step(), steps_,
+      absl::StrFormat("step %d/%d [%s]  loss %.3f nats", last_.step(), steps_,
                       Bar(last_.step(), steps_), last_.loss());
   if (step_seconds_ > 0) {
     absl::StrAppend(
@@ -91,12 +98,17 @@ std::string ProgressTracker::Line() const {
 void ProgressPrinter::Observe(const v1::WatchJobResponse& update) {
   tracker_.Observe(update);
   if (update.has_eval()) {
-    WriteLine(absl::StrFormat("validation after step %d: loss %.3f",
-                              update.eval().step(), update.eval().loss()));
+    WriteLine(
+        absl::StrFormat("validation after step %d: loss %.3f nats a token",
+                        update.eval().step(), update.eval().loss()));
     return;
   }
   if (update.has_step()) {
     if (IsDue()) DrawLine();
+    return;
+  }
+  if (HasEnded(tracker_.state())) {
+    EraseLine();
     return;
   }
   // A snapshot tells a state that an event may have told before.
@@ -107,8 +119,7 @@ void ProgressPrinter::Observe(const v1::WatchJobResponse& update) {
   shown_state_ = tracker_.state();
   const std::string& message = update.has_event() ? update.event().message()
                                                   : update.snapshot().message();
-  WriteLine(absl::StrCat(StateName(tracker_.state()),
-                         message.empty() ? "" : ": ", message));
+  WriteLine(Told(tracker_.state(), message));
 }
 
 bool ProgressPrinter::IsDue() const {
@@ -143,6 +154,11 @@ void ProgressPrinter::WriteLine(const std::string& text) {
     out_ << tracker_.Line().substr(0, columns);
   }
   out_.flush();
+}
+
+void ProgressPrinter::EraseLine() {
+  if (is_line_open_) out_ << "\r\x1b[K" << std::flush;
+  is_line_open_ = false;
 }
 
 void ProgressPrinter::EndLine() {

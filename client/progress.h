@@ -22,8 +22,9 @@ class ProgressTracker {
  public:
   void Observe(const v1::WatchJobResponse& update);
 
-  // "step 120/600 [#---------]  loss 2.314  12.4k tokens/s
-  // ETA 1:05  hidden 83%"; before the first step, the state.
+  // "step 120/600 [#-------]  loss 2.314 nats  12.4k tokens/s
+  // ETA 1:05  hidden 83%"; before the first step, the state. The loss is of a
+  // token.
   std::string Line() const;
 
   v1::JobState state() const { return state_; }
@@ -45,7 +46,8 @@ class ProgressTracker {
 
 // Writes progress while it happens. On a terminal one line is redrawn, at most
 // ten times a second; elsewhere a line is written now and then. Changes of
-// state and validations get lines of their own.
+// state and validations get lines of their own, but for the end of the job: its
+// progress is erased, as who follows it has more to say of the end.
 // Thread-compatible.
 class ProgressPrinter {
  public:
@@ -71,6 +73,7 @@ class ProgressPrinter {
   void DrawLine();
   // Writes a line that stays.
   void WriteLine(const std::string& text);
+  void EraseLine();
   void EndLine();
 
   const Options options_;

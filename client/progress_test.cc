@@ -64,7 +64,7 @@ TEST(ProgressTrackerTest, TheLineSaysHowFarAndHowFast) {
   EXPECT_EQ(tracker.Line(), "starting: 4 workers taken");
   tracker.Observe(Step(120, 2.3141));
   EXPECT_EQ(tracker.Line(),
-            "step 120/600 [##--------]  loss 2.314  "
+            "step 120/600 [#-------]  loss 2.314 nats  "
             "16.4k tokens/s  ETA 4:00  hidden 75%");
 }
 
@@ -118,8 +118,7 @@ TEST(ProgressPrinterTest, ElsewhereALineIsWrittenNowAndThen) {
             "step 21/40\n"
             "step 31/40\n"
             "step 40/40\n"
-            "validation after step 40: loss 2.500\n"
-            "succeeded: all steps ran\n");
+            "validation after step 40: loss 2.500 nats a token\n");
 }
 
 TEST(ProgressPrinterTest, ElsewhereStepsCountToo) {
@@ -153,11 +152,36 @@ TEST(ProgressPrinterTest, ATerminalLineIsRedrawnAtMostTenTimesASecond) {
     printer.Observe(Eval(25, 2.5));
   }
   const std::string clear = "\r\x1b[K";
-  EXPECT_EQ(out.str(), "running\n" + clear + "step 1/1000 [-------" + clear +
-                           "step 11/1000 [------" + clear +
-                           "step 21/1000 [------" + clear +
-                           "validation after step 25: loss 2.500\n" +
-                           "step 25/1000 [------\n");
+  EXPECT_EQ(out.str(),
+            "running\n" + clear + "step 1/1000 [-------" + clear +
+                "step 11/1000 [------" + clear + "step 21/1000 [------" +
+                clear + "validation after step 25: loss 2.500 nats a token\n" +
+                "step 25/1000 [------\n");
+}
+
+TEST(ProgressPrinterTest, TheEndErasesTheTerminalLine) {
+  std::ostringstream out;
+  FakeClock clock;
+  ProgressPrinter::Options options;
+  options.is_terminal = true;
+  options.columns = 14;
+  {
+    ProgressPrinter printer(options, out, clock);
+    printer.Observe(Snapshot(v1::JOB_STATE_RUNNING, 3));
+    printer.Observe(Step(3, 3));
+    printer.Observe(Event(v1::JOB_STATE_SUCCEEDED, "all steps ran"));
+    printer.Observe(Snapshot(v1::JOB_STATE_SUCCEEDED, 3));
+  }
+  const std::string clear = "\r\x1b[K";
+  EXPECT_EQ(out.str(), "running\n" + clear + "step 3/3 [###" + clear);
+}
+
+TEST(ProgressPrinterTest, MessagesCannotSteerTheTerminal) {
+  std::ostringstream out;
+  FakeClock clock;
+  ProgressPrinter printer({}, out, clock);
+  printer.Observe(Event(v1::JOB_STATE_STOPPING, "why\x1b[2J"));
+  EXPECT_EQ(out.str(), "stopping: why\\x1b[2J\n");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "client/utf8.h"
 #include "google/rpc/error_details.pb.h"
 
 namespace weft::client {
@@ -53,8 +54,9 @@ ExitCode ReportError(std::ostream& err, const absl::Status& status,
       const bool is_named =
           absl::StartsWith(violation.description(), absl::StrCat(field, "="));
       err << "error: "
-          << ToString(FieldError{origin, is_named ? "" : std::string(field),
-                                 violation.description()})
+          << Printable(
+                 ToString(FieldError{origin, is_named ? "" : std::string(field),
+                                     violation.description()}))
           << "\n";
     }
     const int count = request->field_violations_size();
@@ -62,11 +64,12 @@ ExitCode ReportError(std::ostream& err, const absl::Status& status,
         << (count == 1 ? " violation" : " violations") << " (" << reason
         << ")\n";
   } else {
-    err << "error: " << status.message() << " (" << reason << ")\n";
+    err << "error: " << Printable(status.message()) << " (" << reason << ")\n";
   }
   if (info.has_value()) {
     const auto hint = info->metadata().find("hint");
-    if (hint != info->metadata().end()) err << "hint: " << hint->second << "\n";
+    if (hint != info->metadata().end())
+      err << "hint: " << Printable(hint->second) << "\n";
   }
   err.flush();
   return ExitCodeOf(status);
@@ -75,7 +78,7 @@ ExitCode ReportError(std::ostream& err, const absl::Status& status,
 ExitCode ReportErrors(std::ostream& err,
                       const std::vector<FieldError>& errors) {
   for (const FieldError& error : errors) {
-    err << "error: " << ToString(error) << "\n";
+    err << "error: " << Printable(ToString(error)) << "\n";
   }
   err.flush();
   return kExitFailed;

@@ -15,7 +15,8 @@ namespace weft::client {
 // Prints "error: ..." lines, and "hint: ..." where the error brings one.
 // Violations of a google.rpc.BadRequest get a line each, with the place in the
 // job file that `origins`, when given, knows for their field. Returns the exit
-// code for the error. Requires: `status` is not OK.
+// code for the error. Control characters are shown as escapes. Requires:
+// `status` is not OK.
 ExitCode ReportError(std::ostream& err, const absl::Status& status,
                      const FieldOrigins* origins = nullptr);
 

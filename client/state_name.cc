@@ -21,4 +21,9 @@ std::string StateName(v1::WorkerState state) {
   return NameOf(*v1::WorkerState_descriptor(), state);
 }
 
+bool HasEnded(v1::JobState state) {
+  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
+         state == v1::JOB_STATE_CANCELLED;
+}
+
 }  // namespace weft::client

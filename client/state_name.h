@@ -13,6 +13,9 @@ namespace weft::client {
 std::string StateName(v1::JobState state);
 std::string StateName(v1::WorkerState state);
 
+// True for states a job does not leave.
+bool HasEnded(v1::JobState state);
+
 }  // namespace weft::client
 
 #endif  // WEFT_CLIENT_STATE_NAME_H_
