@@ -37,6 +37,7 @@ struct Parsed {
   CancelOptions cancel;
   PlanOptions plan;
   std::string job_id;
+  std::string worker_id;
   std::string timeout;
   std::string input = "-";
   std::string prefix;
@@ -172,11 +173,16 @@ void AddViewCommands(CLI::App* app, Session& session, Parsed* p) {
   AddCommand(get, "workers", "Workers", p,
              [&session] { return GetWorkers(session); });
 
-  CLI::App* describe = AddGroup(app, "describe", "Show everything about a job");
+  CLI::App* describe =
+      AddGroup(app, "describe", "Show everything about a job or a worker");
   CLI::App* describe_job =
       AddCommand(describe, "job", "Everything about a job", p,
                  [&session, p] { return Describe(session, p->job_id); });
   AddJobId(describe_job, &p->job_id);
+  CLI::App* describe_worker = AddCommand(
+      describe, "worker", "Everything about a worker", p,
+      [&session, p] { return DescribeOneWorker(session, p->worker_id); });
+  describe_worker->add_option("worker", p->worker_id, "Worker id")->required();
 
   CLI::App* plan =
       AddCommand(app, "plan", "Show the plan of a job file, or of a known job",
@@ -251,7 +257,9 @@ void AddGlobalFlags(CLI::App* app, Session& session) {
     }
   };
   app->add_option_function<std::string>("-o,--output", store,
-                                        "table, json, yaml or name")
+                                        "table, json, yaml or name. json "
+                                        "spells enums as the API does, "
+                                        "JOB_STATE_QUEUED; yaml says queued")
       ->option_text("FORMAT")
       ->check(OneOf(names));
 }

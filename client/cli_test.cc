@@ -21,6 +21,7 @@ namespace weft::client {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
@@ -140,6 +141,11 @@ TEST_F(CliTest, GetPrintsTablesAndScripts) {
   EXPECT_THAT(Run("get job moe-1 -o yaml").out,
               HasSubstr("id: moe-1\nspec:\n  name: moe\n  steps: 3\n"));
   EXPECT_THAT(Run("describe job moe-1").out, HasSubstr("state:"));
+  EXPECT_THAT(Run("describe worker w1").out,
+              StartsWith("id:             w1\n"));
+  EXPECT_THAT(Run("describe worker w1 -o yaml").out,
+              StartsWith("id: w1\nstate: idle\n"));
+  EXPECT_EQ(Run("describe worker w9").err, "error: no worker w9 (NOT_FOUND)\n");
   const Result ghost = Run("get job ghost");
   EXPECT_EQ(ghost.code, 1);
   EXPECT_EQ(ghost.err, "error: no job ghost (NOT_FOUND)\n");
@@ -163,11 +169,16 @@ TEST_F(CliTest, WatchShowsProgressAndExitsByTheEnd) {
   Serve();
   const Result result = Run("watch moe-1 --every-steps 1");
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_EQ(result.out, "job moe-1 succeeded\n");
+  EXPECT_EQ(result.out,
+            "job:        moe-1 succeeded\n"
+            "steps:      3 of 3\n"
+            "loss:       2.0000 nats a token at step 3\n"
+            "artifacts:  /runs/moe-1\n");
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("step 1/3 ["), HasSubstr("step 2/3 ["),
-                    HasSubstr("step 3/3 [##########]  loss 2.000"),
-                    HasSubstr("2.0k tokens/s"), Not(HasSubstr("\x1b"))));
+                    HasSubstr("step 3/3 [########]  loss 2.000 nats"),
+                    HasSubstr("2.0k tokens/s"), Not(HasSubstr("succeeded")),
+                    Not(HasSubstr("\x1b"))));
 }
 
 TEST_F(CliTest, WatchAsJsonIsALineAMessage) {
@@ -184,12 +195,26 @@ TEST_F(CliTest, WaitExitsByHowTheJobEnded) {
   Serve(script);
   const Result failed = Run("wait moe-1");
   EXPECT_EQ(failed.code, 3);
-  EXPECT_EQ(failed.out, "job moe-1 failed\n");
+  EXPECT_THAT(failed.out, StartsWith("job:        moe-1 failed\n"));
   EXPECT_EQ(failed.err, "error: rank 2 is lost\n");
   EXPECT_EQ(Run("submit --wait -f examples/moe_text.yaml").code, 3);
   script.end_state = v1::JOB_STATE_CANCELLED;
   Serve(script);
   EXPECT_EQ(Run("wait moe-1").code, 4);
+}
+
+TEST_F(CliTest, AFailureIsToldOnceWithAHintAtItsDataset) {
+  FakeCoordinator::Script script;
+  script.end_state = v1::JOB_STATE_FAILED;
+  script.failure = "NOT_FOUND: opening /data/text.idx\x1b[2J";
+  Serve(script);
+  const Result failed = Run("watch moe-1");
+  EXPECT_EQ(failed.code, 3);
+  EXPECT_THAT(failed.err,
+              EndsWith("\nerror: NOT_FOUND: opening /data/text.idx\\x1b[2J\n"
+                       "hint: make the dataset with: weftctl data prepare "
+                       "--input TEXT --output /data/text\n"));
+  EXPECT_EQ(failed.err.find("opening"), failed.err.rfind("opening"));
 }
 
 TEST_F(CliTest, WaitTimesOutWithFive) {

@@ -39,45 +39,51 @@ void AddTimes(const v1::Job& job, absl::Time now, Record* record) {
   if (job.has_end_time()) record->Add("ended", When(job.end_time(), now));
 }
 
-void AddMetrics(const v1::Job& job, Record* record) {
+void AddLosses(const v1::Job& job, Record* record) {
   if (job.has_first_step()) {
     record->Add("loss", absl::StrFormat(
-                            "%.4f at step %d, %.4f at step %d",
+                            "%.4f nats a token at step %d, %.4f at step %d",
                             job.first_step().loss(), job.first_step().step(),
                             job.last_step().loss(), job.last_step().step()));
   }
   if (job.has_last_eval()) {
     record->Add("validation",
-                absl::StrFormat("%.4f after step %d, on %d tokens",
+                absl::StrFormat("%.4f nats a token after step %d, on %d tokens",
                                 job.last_eval().loss(), job.last_eval().step(),
                                 job.last_eval().tokens()));
   }
-  if (!job.has_last_step()) return;
-  const v1::StepMetrics& step = job.last_step();
+}
+
+// What its communication took of a step.
+void AddCommunication(const v1::StepMetrics& step, Record* record) {
+  const auto hidden = HiddenShare(step);
+  if (hidden.has_value()) {
+    record->Add("all-to-all",
+                absl::StrFormat("%.3f s in step %d, %.0f%% hidden, %s sent",
+                                step.ep_seconds(), step.step(), 100 * *hidden,
+                                HumanBytes(step.ep_wire_bytes())));
+  }
+  if (step.fsdp_seconds() > 0) {
+    record->Add("gather, reduce",
+                absl::StrFormat("%.3f s in step %d, %.0f%% hidden",
+                                step.fsdp_seconds(), step.step(),
+                                100 * (1 - step.fsdp_exposed_seconds() /
+                                               step.fsdp_seconds())));
+  }
+}
+
+void AddLastStep(const v1::StepMetrics& step, Record* record) {
   if (step.step_seconds() > 0) {
     record->Add("speed",
-                absl::StrFormat("%s tokens/s, %.3f s a step",
+                absl::StrFormat("%s tokens/s, %.3f s, in step %d",
                                 Human(static_cast<double>(step.tokens()) /
                                       step.step_seconds()),
-                                step.step_seconds()));
+                                step.step_seconds(), step.step()));
   }
   record->Add("optimizer",
               absl::StrFormat("gradient norm %.4f, learning rate %.3g",
                               step.grad_norm(), step.learning_rate()));
-  const auto hidden = HiddenShare(step);
-  if (hidden.has_value()) {
-    record->Add("all-to-all",
-                absl::StrFormat("%.3f s a step, %.0f%% hidden, %s sent",
-                                step.ep_seconds(), 100 * *hidden,
-                                HumanBytes(step.ep_wire_bytes())));
-  }
-  if (step.fsdp_seconds() > 0) {
-    record->Add(
-        "gather, reduce",
-        absl::StrFormat(
-            "%.3f s a step, %.0f%% hidden", step.fsdp_seconds(),
-            100 * (1 - step.fsdp_exposed_seconds() / step.fsdp_seconds())));
-  }
+  AddCommunication(step, record);
   if (step.expert_imbalance() > 0) {
     record->Add("experts",
                 absl::StrFormat("busiest has %.2f times its even share",
@@ -124,7 +130,8 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
   if (!job.message().empty()) record.Add("message", job.message());
   AddTimes(job, now, &record);
   record.Add("step", absl::StrCat(job.step(), " of ", job.spec().steps()));
-  AddMetrics(job, &record);
+  AddLosses(job, &record);
+  if (job.has_last_step()) AddLastStep(job.last_step(), &record);
   if (job.arena_bytes() > 0) {
     record.Add("arena", absl::StrCat(HumanBytes(job.arena_bytes()), " a rank"));
   }
@@ -146,16 +153,62 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
   return record.ToString(Format::kTable);
 }
 
+std::string DescribeEnd(const v1::Job& job) {
+  Record record;
+  record.Add("job", absl::StrCat(job.id(), " ", StateName(job.state())));
+  record.Add("steps", absl::StrCat(job.step(), " of ", job.spec().steps()));
+  if (job.has_last_step()) {
+    record.Add("loss",
+               absl::StrFormat("%.4f nats a token at step %d",
+                               job.last_step().loss(), job.last_step().step()));
+  }
+  if (job.has_last_eval()) {
+    record.Add("validation",
+               absl::StrFormat("%.4f nats a token after step %d",
+                               job.last_eval().loss(), job.last_eval().step()));
+  }
+  if (!job.artifacts().empty()) record.Add("artifacts", job.artifacts());
+  return record.ToString(Format::kTable);
+}
+
+std::string DescribeWorker(const v1::Worker& worker, absl::Time now) {
+  Record record;
+  record.Add("id", worker.id()).Add("state", StateName(worker.state()));
+  record.Add("host", worker.host()).Add("pid", worker.pid());
+  record.Add("device", worker.device());
+  record.Add("device memory", worker.device_memory_bytes() == 0
+                                  ? "no limit"
+                                  : HumanBytes(worker.device_memory_bytes()));
+  if (!worker.job_id().empty()) {
+    record.Add("job", absl::StrCat(worker.job_id(), ", rank ", worker.rank()));
+  }
+  record.Add("heartbeat", When(worker.last_heartbeat(), now));
+  if (worker.has_figures()) {
+    const v1::ProcessFigures& figures = worker.figures();
+    record.Add(
+        "holds",
+        absl::StrCat(HumanBytes(figures.device_bytes()), " of device, ",
+                     HumanBytes(figures.resident_bytes()), " of host memory, ",
+                     figures.threads(), " threads, ", figures.open_fds(),
+                     " files, ", figures.tcp_sockets(), " TCP sockets"));
+  }
+  if (!worker.http_address().empty()) {
+    record.Add("status at", absl::StrCat("http://", worker.http_address()));
+  }
+  return record.ToString(Format::kTable);
+}
+
 Record PlanRecord(const v1::PlanSummary& plan) {
   Record record;
   record.Add("parameters", plan.parameters());
-  record.Add("units", int64_t{plan.units()});
+  record.Add("units",
+             absl::StrCat(plan.units(), " (parameters gathered together)"));
   record.Add("microbatches", int64_t{plan.microbatches()});
-  record.Add("classes", int64_t{plan.classes()});
+  record.Add("classes",
+             absl::StrCat(plan.classes(), " (of ranks with the same program)"));
   record.Add("ops", plan.ops());
   record.Add("arena_bytes", plan.arena_bytes());
-  // Not known where only the program was compiled.
-  if (plan.state_bytes() > 0) record.Add("state_bytes", plan.state_bytes());
+  record.Add("state_bytes", plan.state_bytes());
   return record;
 }
 

@@ -18,8 +18,12 @@ TextTable WorkerTable(const std::vector<v1::Worker>& workers, absl::Time now);
 
 // Everything about a job, a line a subject.
 std::string DescribeJob(const v1::Job& job, absl::Time now);
+std::string DescribeWorker(const v1::Worker& worker, absl::Time now);
 
-// A plan in numbers.
+// What whoever waited for a job wants to know of its end, but for the reason.
+std::string DescribeEnd(const v1::Job& job);
+
+// A plan in numbers, for people.
 Record PlanRecord(const v1::PlanSummary& plan);
 
 }  // namespace weft::client

@@ -1,10 +1,15 @@
 #include "client/describe.h"
 
+#include <string>
+
 #include "absl/time/time.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace weft::client {
 namespace {
+
+using ::testing::HasSubstr;
 
 v1::Job SampleJob() {
   v1::Job job;
@@ -86,12 +91,12 @@ state:           running
 submitted:       2023-11-14T22:13:20Z (6m ago)
 started:         2023-11-14T22:14:20Z (5m ago)
 step:            120 of 600
-loss:            5.5451 at step 1, 2.3100 at step 120
-validation:      2.5000 after step 100, on 65536 tokens
-speed:           16.4k tokens/s, 0.500 s a step
+loss:            5.5451 nats a token at step 1, 2.3100 at step 120
+validation:      2.5000 nats a token after step 100, on 65536 tokens
+speed:           16.4k tokens/s, 0.500 s, in step 120
 optimizer:       gradient norm 0.7500, learning rate 0.003
-all-to-all:      0.200 s a step, 75% hidden, 3.0 MiB sent
-gather, reduce:  0.100 s a step, 90% hidden
+all-to-all:      0.200 s in step 120, 75% hidden, 3.0 MiB sent
+gather, reduce:  0.100 s in step 120, 90% hidden
 experts:         busiest has 1.50 times its even share
 device memory:   5.0 MiB at the peak of a step
 arena:           1.0 MiB a rank
@@ -108,6 +113,57 @@ TEST(DescribeTest, AJobThatHasNotStartedIsShort) {
   job.set_state(v1::JOB_STATE_QUEUED);
   EXPECT_EQ(DescribeJob(job, kNow),
             "id:     x\nname:   \nstate:  queued\nstep:   0 of 0\n");
+}
+
+TEST(DescribeTest, TheEndOfAJobSaysWhatItLeft) {
+  v1::Job job = SampleJob();
+  job.set_state(v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(DescribeEnd(job),
+            "job:         moe-text-3f9a cancelled\n"
+            "steps:       120 of 600\n"
+            "loss:        2.3100 nats a token at step 120\n"
+            "validation:  2.5000 nats a token after step 100\n"
+            "artifacts:   runs/moe-text-3f9a\n");
+}
+
+TEST(DescribeTest, EverythingAboutAWorker) {
+  v1::Worker worker;
+  worker.set_id("w0");
+  worker.set_state(v1::WORKER_STATE_BUSY);
+  worker.set_host("h\x1b[2J");
+  worker.set_pid(42);
+  worker.set_device("cpu");
+  worker.set_device_memory_bytes(1 << 30);
+  worker.set_job_id("x");
+  worker.set_rank(3);
+  worker.mutable_last_heartbeat()->set_seconds(1700000359);
+  worker.mutable_figures()->set_device_bytes(1 << 20);
+  worker.mutable_figures()->set_resident_bytes(1 << 21);
+  worker.mutable_figures()->set_threads(9);
+  worker.mutable_figures()->set_open_fds(20);
+  worker.mutable_figures()->set_tcp_sockets(4);
+  worker.set_http_address("h:80");
+  EXPECT_EQ(DescribeWorker(worker, kNow),
+            R"(id:             w0
+state:          busy
+host:           h\x1b[2J
+pid:            42
+device:         cpu
+device memory:  1.0 GiB
+job:            x, rank 3
+heartbeat:      2023-11-14T22:19:19Z (1s ago)
+holds:          1.0 MiB of device, 2.0 MiB of host memory, 9 threads, 20 files, 4 TCP sockets
+status at:      http://h:80
+)");
+}
+
+TEST(DescribeTest, APlanExplainsItsWords) {
+  v1::PlanSummary plan;
+  plan.set_units(6);
+  plan.set_classes(1);
+  const std::string text = PlanRecord(plan).ToString(Format::kTable);
+  EXPECT_THAT(text, HasSubstr("6 (parameters gathered together)\n"));
+  EXPECT_THAT(text, HasSubstr("1 (of ranks with the same program)\n"));
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ class FakeCoordinator {
     // After those SubmitJob stores the job and fails with DEADLINE_EXCEEDED.
     bool is_submit_late = false;
     int jobs = 2;  // ListJobs
+    std::string failure = "rank 2 is lost";
   };
 
   explicit FakeCoordinator(const Script& script);

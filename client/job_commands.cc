@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/clock.h"
@@ -15,6 +16,7 @@
 #include "client/progress.h"
 #include "client/report.h"
 #include "client/state_name.h"
+#include "client/utf8.h"
 
 namespace weft::client {
 namespace {
@@ -49,7 +51,28 @@ void PrintJob(const Session& session, const v1::Job& job,
 template <typename Warnings>
 void PrintWarnings(const Session& session, const Warnings& warnings) {
   for (const std::string& warning : warnings) {
-    session.err << "warning: " << warning << "\n";
+    session.err << "warning: " << Printable(warning) << "\n";
+  }
+}
+
+void PrintEnd(const Session& session, const v1::Job& job) {
+  if (session.format == Format::kTable) {
+    session.out << DescribeEnd(job) << std::flush;
+  } else {
+    PrintJob(session, job, StateName(job.state()));
+  }
+}
+
+// Why a job did not succeed, and what may help.
+void PrintReason(const Session& session, const v1::Job& job) {
+  if (job.state() == v1::JOB_STATE_SUCCEEDED || job.message().empty()) return;
+  session.err << "error: " << Printable(job.message()) << "\n";
+  const std::string& prefix = job.spec().data().prefix();
+  if (!prefix.empty() && absl::StrContains(job.message(), prefix) &&
+      absl::StrContains(job.message(), "NOT_FOUND")) {
+    session.err << "hint: make the dataset with: weftctl data prepare --input "
+                   "TEXT --output "
+                << Printable(prefix) << "\n";
   }
 }
 
@@ -78,10 +101,8 @@ ExitCode FollowToEnd(Session& session, CoordinatorClient& client,
     const ExitCode code = ReportError(session.err, job.status());
     return absl::IsDeadlineExceeded(job.status()) ? kExitTimedOut : code;
   }
-  if (!is_streaming) PrintJob(session, *job, StateName(job->state()));
-  if (job->state() != v1::JOB_STATE_SUCCEEDED && !job->message().empty()) {
-    session.err << "error: " << job->message() << "\n";
-  }
+  if (!is_streaming) PrintEnd(session, *job);
+  PrintReason(session, *job);
   return ExitCodeOf(job->state());
 }
 

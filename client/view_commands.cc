@@ -4,7 +4,9 @@
 #include <optional>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/describe.h"
 #include "client/job_file.h"
@@ -168,6 +170,25 @@ ExitCode Describe(Session& session, const std::string& job_id) {
     session.out << DescribeJob(*job, absl::Now());
   }
   return kExitOk;
+}
+
+ExitCode DescribeOneWorker(Session& session, const std::string& worker_id) {
+  ExitCode code = kExitFailed;
+  const auto client = Connect(session, &code);
+  if (client == nullptr) return code;
+  const auto response = client->ListWorkers();
+  if (!response.ok()) return ReportError(session.err, response.status());
+  for (const v1::Worker& worker : response->workers()) {
+    if (worker.id() != worker_id) continue;
+    if (IsForScripts(session.format)) {
+      PrintMessage(session, worker);
+    } else {
+      session.out << DescribeWorker(worker, absl::Now());
+    }
+    return kExitOk;
+  }
+  return ReportError(
+      session.err, absl::NotFoundError(absl::StrCat("no worker ", worker_id)));
 }
 
 ExitCode ShowPlan(Session& session, const PlanOptions& options) {

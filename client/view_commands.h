@@ -16,6 +16,7 @@ ExitCode GetJobs(Session& session, int limit);
 ExitCode GetJob(Session& session, const std::string& job_id);
 ExitCode GetWorkers(Session& session);
 ExitCode Describe(Session& session, const std::string& job_id);
+ExitCode DescribeOneWorker(Session& session, const std::string& worker_id);
 
 // The plan of a job file, compiled here, or, without one, of a job the
 // coordinator knows.
