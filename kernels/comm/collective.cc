@@ -1,6 +1,7 @@
 #include "kernels/comm/collective.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -96,6 +97,12 @@ absl::Status CheckSummable(DType dtype, int64_t elements) {
   if (elements < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("a sum of ", elements, " elements was asked for"));
+  }
+  const int64_t most = std::numeric_limits<int64_t>::max() / SizeOf(dtype);
+  if (elements > most) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a sum of ", elements, " elements of ", weft::Name(dtype),
+                     " was asked for; at most ", most, " can be moved"));
   }
   return absl::OkStatus();
 }

@@ -1,6 +1,7 @@
 #include "kernels/comm/collective.h"
 
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -54,6 +55,18 @@ TEST(CollectiveErrorTest, NamesGroupOpPeersAndDeadline) {
   EXPECT_THAT(CancelledError("ep", id, 0, absl::UnavailableError("gone"), {}),
               StatusIs(absl::StatusCode::kCancelled,
                        AllOf(HasSubstr("on rank 0: cancelled (gone)"))));
+}
+
+TEST(CheckSummableTest, RefusesMoreElementsThanBytesCanBeCounted) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  EXPECT_OK(CheckSummable(DType::kF32, kMost / 4));
+  EXPECT_OK(CheckSummable(DType::kF64, kMost / 8));
+  EXPECT_THAT(
+      CheckSummable(DType::kF32, kMost / 4 + 1),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at most")));
+  EXPECT_THAT(CheckDivisible(DType::kF64, kMost / 8 + 1, 1),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("elements of f64")));
 }
 
 TEST(CheckGroupTest, RefusesGroupsThatAreNotAscendingOrLackTheRank) {
