@@ -4,7 +4,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <utility>
 
 #include "base/logging.h"
@@ -28,9 +30,11 @@ void SignalWatcher::BlockSignals() {
 }
 
 SignalWatcher::SignalWatcher(absl::Duration grace,
-                             std::function<void()> on_terminate)
+                             std::function<void()> on_terminate,
+                             absl::Duration together)
     : grace_(grace),
       on_terminate_(std::move(on_terminate)),
+      together_(together),
       thread_([this] { Watch(); }) {}
 
 SignalWatcher::~SignalWatcher() {
@@ -46,12 +50,20 @@ void SignalWatcher::Watch() {
   }
   if (is_over_) return;
   LOG(INFO) << "signal=" << signal << " shutting down";
+  const auto first = std::chrono::steady_clock::now();
   on_terminate_();
-  const timespec grace = absl::ToTimespec(grace_);
   while (!is_over_) {
-    const int next = sigtimedwait(&signals, nullptr, &grace);
-    if (next < 0 && errno == EINTR) continue;
+    const absl::Duration passed =
+        absl::FromChrono(std::chrono::steady_clock::now() - first);
+    const timespec left =
+        absl::ToTimespec(std::max(grace_ - passed, absl::ZeroDuration()));
+    const int next = sigtimedwait(&signals, nullptr, &left);
     if (is_over_) return;
+    if (next < 0 && errno == EINTR) continue;
+    if (next > 0 && absl::FromChrono(std::chrono::steady_clock::now() - first) <
+                        together_) {
+      continue;
+    }
     LOG(ERROR) << (next < 0 ? "could not end in time grace="
                             : "asked to end twice grace=")
                << grace_;

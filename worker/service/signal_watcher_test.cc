@@ -27,10 +27,11 @@ TEST(SignalWatcherTest, WatchEndsWithoutASignal) {
 }
 
 // In a process of its own: exits are the point.
-void EndSlowly(absl::Duration grace, int signals) {
+void EndSlowly(absl::Duration grace, int signals, absl::Duration together) {
   SignalWatcher::BlockSignals();
   Notification terminated;
-  SignalWatcher watcher(grace, [&] { terminated.Notify(); });
+  SignalWatcher watcher(
+      grace, [&] { terminated.Notify(); }, together);
   for (int i = 0; i < signals; ++i) {
     kill(getpid(), SIGINT);
     terminated.WaitForNotification();
@@ -40,10 +41,17 @@ void EndSlowly(absl::Duration grace, int signals) {
 
 TEST(SignalWatcherDeathTest, ExitsWhenTheGraceIsOverOrASecondSignalComes) {
   testing::GTEST_FLAG(death_test_style) = "threadsafe";
-  EXPECT_EXIT(EndSlowly(absl::Milliseconds(1), 1), testing::ExitedWithCode(3),
-              "could not end in time");
-  EXPECT_EXIT(EndSlowly(absl::Hours(1), 2), testing::ExitedWithCode(3),
+  const absl::Duration none = absl::ZeroDuration();
+  EXPECT_EXIT(EndSlowly(absl::Milliseconds(1), 1, none),
+              testing::ExitedWithCode(3), "could not end in time");
+  EXPECT_EXIT(EndSlowly(absl::Hours(1), 2, none), testing::ExitedWithCode(3),
               "asked to end twice");
+}
+
+TEST(SignalWatcherDeathTest, ASecondSignalRightAfterTheFirstIsTheSameWish) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_EXIT(EndSlowly(absl::Milliseconds(200), 2, absl::Hours(1)),
+              testing::ExitedWithCode(3), "could not end in time");
 }
 
 }  // namespace
