@@ -25,6 +25,7 @@
 #include "worker/service/attachment.h"
 #include "worker/service/cpu_rank.h"
 #include "worker/service/daemon.h"
+#include "worker/service/flag_rules.h"
 #include "worker/service/outbox.h"
 #include "worker/service/process_figures.h"
 #include "worker/service/signal_watcher.h"
@@ -39,8 +40,8 @@ ABSL_FLAG(std::string, device, "cpu", "Device to own: cpu.");
 ABSL_FLAG(int64_t, device_memory, 0,
           "Device memory a job may use, bytes; 0: no limit.");
 ABSL_FLAG(std::string, http_address, "127.0.0.1:0",
-          "Where /metrics and /healthz are served, ADDRESS:PORT; port 0 takes "
-          "a free one; empty: nowhere.");
+          "Where /, /metrics and /healthz are served, ADDRESS:PORT; port 0 "
+          "takes a free one; empty: nowhere.");
 ABSL_FLAG(std::string, released_memory, "keep",
           "What happens to device memory whose content is dead: keep, poison "
           "(fill with NaN) or return (give its pages back).");
@@ -72,12 +73,28 @@ void UseOneThreadPerStream(char** argv) {
   _exit(1);
 }
 
-absl::StatusOr<CpuRankOptions> RankOptions() {
+// What does not concern jobs.
+absl::Status CheckFlags() {
+  RETURN_IF_ERROR(CheckCoordinator(absl::GetFlag(FLAGS_coordinator)));
+  RETURN_IF_ERROR(CheckWorkerId(absl::GetFlag(FLAGS_worker_id)));
+  const std::string http_address = absl::GetFlag(FLAGS_http_address);
+  if (!http_address.empty()) {
+    const absl::Status legal =
+        telemetry::HttpServer::CheckAddress(http_address);
+    if (!legal.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--", legal.message()));
+    }
+  }
   if (absl::GetFlag(FLAGS_grace) < absl::ZeroDuration()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--grace=", absl::FormatDuration(absl::GetFlag(FLAGS_grace)),
         " is negative; how long an orderly end may take"));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<CpuRankOptions> RankOptions() {
+  RETURN_IF_ERROR(CheckFlags());
   CpuRankOptions options;
   options.clock = &RealClock();
   options.device_memory_bytes = absl::GetFlag(FLAGS_device_memory);
@@ -128,19 +145,23 @@ worker::v1::Register Identity(const std::string& http_address) {
   return identity;
 }
 
+// Null when nothing is to be served.
+absl::StatusOr<std::unique_ptr<telemetry::HttpServer>> StartHttp(
+    const telemetry::WorkerMetrics& metrics, const Daemon& daemon) {
+  telemetry::HttpServer::Options options;
+  options.address = absl::GetFlag(FLAGS_http_address);
+  if (options.address.empty()) return nullptr;
+  options.metrics = &metrics;
+  options.status = [&daemon] { return daemon.Status(); };
+  return telemetry::HttpServer::Start(std::move(options));
+}
+
 // Serves jobs until a signal. OK when it ends as asked.
 absl::Status Serve(const CpuRankOptions& rank_options) {
   const std::unique_ptr<RankFactory> ranks = MakeCpuRankFactory(rank_options);
   std::atomic<int64_t> device_bytes{0};
   const auto figures = [&] { return ReadProcessFigures(device_bytes.load()); };
   telemetry::WorkerMetrics metrics(figures);
-  std::unique_ptr<telemetry::HttpServer> http;
-  const std::string http_address = absl::GetFlag(FLAGS_http_address);
-  if (!http_address.empty()) {
-    ASSIGN_OR_RETURN(http,
-                     telemetry::HttpServer::Start(http_address, &metrics));
-  }
-
   Outbox outbox;
   Daemon::Options options;
   options.ranks = ranks.get();
@@ -149,6 +170,8 @@ absl::Status Serve(const CpuRankOptions& rank_options) {
   options.metrics = &metrics;
   options.device_bytes = &device_bytes;
   Daemon daemon(options);
+  ASSIGN_OR_RETURN(const std::unique_ptr<telemetry::HttpServer> http,
+                   StartHttp(metrics, daemon));
   Attachment::Options attach;
   attach.coordinator = absl::GetFlag(FLAGS_coordinator);
   attach.identity = Identity(http == nullptr ? "" : http->address());

@@ -139,6 +139,7 @@ absl::Status Attachment::ReadAll(Connection& connection) {
   LOG(INFO) << "worker=" << identity_.worker_id()
             << " attached coordinator=" << options_.coordinator
             << " heartbeat=" << connection.heartbeat_interval;
+  options_.handler->OnAttached(identity_.worker_id());
   while (connection.stream->Read(&message)) {
     options_.handler->OnMessage(message);
   }

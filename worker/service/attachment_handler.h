@@ -2,6 +2,8 @@
 #ifndef WEFT_WORKER_SERVICE_ATTACHMENT_HANDLER_H_
 #define WEFT_WORKER_SERVICE_ATTACHMENT_HANDLER_H_
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "weft/worker/v1/worker_control_service.pb.h"
 
@@ -11,6 +13,9 @@ namespace weft::service {
 class AttachmentHandler {
  public:
   virtual ~AttachmentHandler() = default;
+
+  // The coordinator has taken the worker, under this id. Returns at once.
+  virtual void OnAttached(const std::string& worker_id) = 0;
 
   // A message other than Registered. Returns at once.
   virtual void OnMessage(const worker::v1::AttachResponse& message) = 0;

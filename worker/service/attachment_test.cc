@@ -115,11 +115,15 @@ class FakeCoordinator final : public WorkerControlService::Service {
 
 class RecordingHandler : public AttachmentHandler {
  public:
+  void OnAttached(const std::string& worker_id) override {
+    attached.Put(worker_id);
+  }
   void OnMessage(const AttachResponse& message) override {
     messages.Put(message);
   }
   void OnDetached(const absl::Status& why) override { detached.Put(why); }
 
+  Inbox<std::string> attached;
   Inbox<AttachResponse> messages;
   Inbox<absl::Status> detached;
 };
@@ -180,6 +184,9 @@ TEST_F(AttachmentTest, RegistersAndHandsOnWhatComes) {
   EXPECT_EQ(hello.register_().min_protocol_version(), 1);
   EXPECT_EQ(hello.register_().max_protocol_version(), 1);
   EXPECT_EQ(hello.register_().pid(), 123);
+  std::string worker_id;
+  ASSERT_TRUE(handler_.attached.Take(&worker_id));
+  EXPECT_EQ(worker_id, "w-1");
   for (const char* reason : {"a", "b"}) {
     AttachResponse message;
     ASSERT_TRUE(handler_.messages.Take(&message));

@@ -34,8 +34,31 @@ void Daemon::Shutdown(absl::Status why) {
   changed_.SignalAll();
 }
 
+std::string Daemon::Status() const {
+  MutexLock lock(&mu_);
+  std::string text = absl::StrCat(
+      "worker ", worker_id_.empty() ? "(not named yet)" : worker_id_, "\n");
+  if (!shutdown_.ok()) {
+    absl::StrAppend(&text, "state  shutting down\n");
+  } else if (!is_attached_) {
+    absl::StrAppend(&text, "state  not attached\n");
+  } else {
+    absl::StrAppend(&text, "state  ", current_ == nullptr ? "idle" : "busy",
+                    "\n");
+  }
+  if (current_ != nullptr) absl::StrAppend(&text, current_->Status());
+  return text;
+}
+
+void Daemon::OnAttached(const std::string& worker_id) {
+  MutexLock lock(&mu_);
+  worker_id_ = worker_id;
+  is_attached_ = true;
+}
+
 void Daemon::OnDetached(const absl::Status& why) {
   MutexLock lock(&mu_);
+  is_attached_ = false;
   StopAllLocked(why);
   while (current_ != nullptr || next_ != nullptr) changed_.Wait(&mu_);
 }

@@ -46,6 +46,10 @@ class Daemon : public AttachmentHandler {
   // Stops the job and refuses others. Any thread.
   void Shutdown(absl::Status why);
 
+  // Who the worker is and what it does, in lines of text. Any thread.
+  std::string Status() const;
+
+  void OnAttached(const std::string& worker_id) override;
   // Stops the job of a coordinator that is gone, and waits until it has ended:
   // the worker attaches anew with nothing left of it.
   void OnDetached(const absl::Status& why) override;
@@ -67,6 +71,8 @@ class Daemon : public AttachmentHandler {
   mutable Mutex mu_;
   CondVar changed_;
   absl::Status shutdown_ ABSL_GUARDED_BY(mu_);
+  std::string worker_id_ ABSL_GUARDED_BY(mu_);  // once attached
+  bool is_attached_ ABSL_GUARDED_BY(mu_) = false;
   // The session the runner is in, and the one it takes next: the coordinator
   // may send a Prepare before the runner has left the session before.
   std::unique_ptr<JobSession> current_ ABSL_GUARDED_BY(mu_);

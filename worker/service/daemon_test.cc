@@ -118,6 +118,27 @@ TEST_F(DaemonTest, RefusesASecondJobWhileOneRuns) {
   EXPECT_EQ(TakeFinished().job_id(), "tiny-1");
 }
 
+TEST_F(DaemonTest, TellsWhoItIsAndWhatItDoes) {
+  EXPECT_THAT(daemon_.Status(), HasSubstr("not attached"));
+  daemon_.OnAttached("w-1");
+  EXPECT_EQ(daemon_.Status(), "worker w-1\nstate  idle\n");
+  Notification in_step;
+  ranks_.on_step = [&](int64_t step) {
+    if (step == 1) return absl::OkStatus();
+    in_step.Notify();
+    return ranks_.BlockUntilCancelled();
+  };
+  StartJob(Job(1));
+  in_step.WaitForNotification();
+  EXPECT_EQ(daemon_.Status(),
+            "worker w-1\nstate  busy\njob    tiny-1, RUNNING\n"
+            "rank   1 of 2\nstep   1 of 3\n");
+  SayStop(Job(1));
+  EXPECT_EQ(TakeFinished().job_id(), "tiny-1");
+  daemon_.OnDetached(absl::UnavailableError("gone"));
+  EXPECT_EQ(daemon_.Status(), "worker w-1\nstate  not attached\n");
+}
+
 TEST_F(DaemonTest, StopRightAfterPrepareIsNotLost) {
   for (int number = 1; number <= 20; ++number) {
     Say(Job(number));

@@ -51,6 +51,14 @@ absl::StatusOr<std::vector<Addresses>> ByRank(
   return ranks;
 }
 
+absl::Status CheckLiveSet(const exec::Engine& engine) {
+  const int64_t excess = engine.live_set_excess_bytes();
+  if (excess <= 0) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("resident device memory exceeds the plan's live set by ",
+                   excess, " bytes"));
+}
+
 }  // namespace
 
 JobSession::JobSession(Options options) : options_(std::move(options)) {}
@@ -164,12 +172,7 @@ absl::Status JobSession::RunSteps() {
 absl::Status JobSession::RunStep(int64_t step, exec::StepResult* result) {
   exec::Engine& engine = parts_->engine();
   RETURN_IF_ERROR(engine.RunStep(step, /*control_word=*/0, result));
-  if (engine.live_set_excess_bytes() > 0) {
-    return absl::InternalError(
-        absl::StrCat("step ", step,
-                     ": resident device memory exceeds the plan's live set by ",
-                     engine.live_set_excess_bytes(), " bytes"));
-  }
+  RETURN_IF_ERROR(Annotate(CheckLiveSet(engine), absl::StrCat("step ", step)));
   last_step_ = step;
   result->metrics.set_step(step);
   result->metrics.set_elapsed_seconds(
@@ -193,6 +196,8 @@ absl::Status JobSession::Validate(int64_t step) {
   ASSIGN_OR_RETURN(v1::EvalMetrics metrics,
                    parts_->engine().RunEval(prepare().job().eval().batches()),
                    _ << "validation after step " << step);
+  RETURN_IF_ERROR(Annotate(CheckLiveSet(parts_->engine()),
+                           absl::StrCat("validation after step ", step)));
   metrics.set_step(step);
   RETURN_IF_ERROR(telemetry_->RecordEval(metrics));
   if (rank() != 0) return absl::OkStatus();
@@ -301,6 +306,12 @@ void JobSession::Stop(absl::Status why) {
 SessionState JobSession::state() const {
   MutexLock lock(&mu_);
   return state_;
+}
+
+std::string JobSession::Status() const {
+  return absl::StrCat("job    ", job_id(), ", ", Name(state()), "\nrank   ",
+                      rank(), " of ", world(), "\nstep   ", last_step_.load(),
+                      " of ", prepare().job().steps(), "\n");
 }
 
 void JobSession::Send(AttachRequest message) {

@@ -57,6 +57,8 @@ class JobSession {
   void Stop(absl::Status why);
 
   SessionState state() const;
+  // Job, rank, state and last step, in lines of text. Any thread.
+  std::string Status() const;
   const std::string& job_id() const { return prepare().job_id(); }
   int64_t epoch() const { return prepare().epoch(); }
 
@@ -109,7 +111,7 @@ class JobSession {
   std::unique_ptr<Rank> parts_;
   std::unique_ptr<telemetry::JobTelemetry> telemetry_;
   int64_t first_step_begin_ns_ = 0;
-  int64_t last_step_ = 0;
+  std::atomic<int64_t> last_step_{0};  // others may read it
 };
 
 }  // namespace weft::service

@@ -295,6 +295,21 @@ TEST_F(JobSessionTest, MemoryBeyondThePlanEndsTheJob) {
               AllOf(HasSubstr("step 1"), HasSubstr("4096 bytes")));
 }
 
+TEST_F(JobSessionTest, MemoryBeyondThePlanInAValidationEndsTheJob) {
+  worker::v1::Prepare prepare = TinyPrepare();
+  prepare.mutable_job()->mutable_eval()->set_batches(1);
+  ranks_.on_eval = [this] {
+    ranks_.live_set_excess_bytes = 4096;
+    return absl::OkStatus();
+  };
+  Begin(prepare);
+  Start();
+  const Finished finished = TakeFinished();
+  EXPECT_EQ(finished.code(), static_cast<int>(absl::StatusCode::kInternal));
+  EXPECT_THAT(finished.message(), AllOf(HasSubstr("validation after step 3"),
+                                        HasSubstr("4096 bytes")));
+}
+
 TEST_F(JobSessionTest, ErrorWhileOpeningEndsTheJob) {
   ranks_.on_open = [] { return absl::NotFoundError("no dataset"); };
   Begin(TinyPrepare());

@@ -1,66 +1,100 @@
 #include "worker/telemetry/http_server.h"
 
-#include <vector>
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <utility>
 
 #include "CivetServer.h"
 #include "absl/memory/memory.h"
-#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace weft::telemetry {
 namespace {
 
-bool Reply(mg_connection* connection, const char* type,
-           const std::string& body) {
-  mg_printf(connection,
-            "HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
-            "Connection: close\r\n\r\n",
-            type, body.size());
-  mg_write(connection, body.data(), body.size());
-  return true;
+constexpr char kPlainText[] = "text/plain; charset=utf-8";
+constexpr char kMetricsText[] = "text/plain; version=0.0.4; charset=utf-8";
+// Each waits for a client of its own: some may say nothing for a while.
+constexpr int kServingThreads = 8;
+
+bool IsNumeric(absl::string_view host) {
+  const bool bracketed =
+      host.size() > 2 && host.front() == '[' && host.back() == ']';
+  if (bracketed) host = host.substr(1, host.size() - 2);
+  in6_addr parsed;
+  return inet_pton(bracketed ? AF_INET6 : AF_INET, std::string(host).c_str(),
+                   &parsed) == 1;
+}
+
+bool IsPort(absl::string_view port) {
+  int number = 0;
+  return std::all_of(port.begin(), port.end(), &absl::ascii_isdigit) &&
+         absl::SimpleAtoi(port, &number) && number <= 65535;
 }
 
 }  // namespace
 
-class HttpServer::MetricsHandler : public CivetHandler {
+// A text, at one path.
+class HttpServer::Page : public CivetHandler {
  public:
-  explicit MetricsHandler(const WorkerMetrics* metrics) : metrics_(metrics) {}
+  Page(const char* type, std::function<std::string()> text)
+      : type_(type), text_(std::move(text)) {}
 
   bool handleGet(CivetServer*, mg_connection* connection) override {
-    return Reply(connection, "text/plain; version=0.0.4; charset=utf-8",
-                 metrics_->Scrape());
+    const std::string text = text_();
+    WriteHead(connection, text);
+    mg_write(connection, text.data(), text.size());
+    return true;
+  }
+
+  bool handleHead(CivetServer*, mg_connection* connection) override {
+    WriteHead(connection, text_());
+    return true;
   }
 
  private:
-  const WorkerMetrics* const metrics_;
-};
-
-class HttpServer::HealthHandler : public CivetHandler {
- public:
-  bool handleGet(CivetServer*, mg_connection* connection) override {
-    return Reply(connection, "text/plain; charset=utf-8", "ok\n");
+  void WriteHead(mg_connection* connection, const std::string& text) const {
+    mg_printf(connection,
+              "HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
+              "Connection: close\r\n\r\n",
+              type_, text.size());
   }
+
+  const char* const type_;
+  const std::function<std::string()> text_;
 };
 
 HttpServer::HttpServer() = default;
 HttpServer::~HttpServer() = default;
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
-    absl::string_view address, const WorkerMetrics* metrics) {
+absl::Status HttpServer::CheckAddress(absl::string_view address) {
   const size_t colon = address.rfind(':');
-  if (colon == absl::string_view::npos) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("http address \"", address, "\" is not ADDRESS:PORT"));
+  if (colon != absl::string_view::npos && IsNumeric(address.substr(0, colon)) &&
+      IsPort(address.substr(colon + 1))) {
+    return absl::OkStatus();
   }
+  return absl::InvalidArgumentError(
+      absl::StrCat("http_address=", address,
+                   " is not ADDRESS:PORT, a numeric address and a port up to "
+                   "65535"));
+}
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options) {
+  const std::string& address = options.address;
+  RETURN_IF_ERROR(CheckAddress(address));
   auto server = absl::WrapUnique(new HttpServer());
-  server->metrics_handler_ = std::make_unique<MetricsHandler>(metrics);
-  server->health_handler_ = std::make_unique<HealthHandler>();
-  const std::vector<std::string> options = {
-      "listening_ports", std::string(address), "num_threads", "2",
-      // A client that connects and says nothing holds a thread so long.
-      "request_timeout_ms", "5000"};
+  const std::vector<std::string> settings = {
+      "listening_ports",
+      address,
+      "num_threads",
+      absl::StrCat(kServingThreads),
+      "request_timeout_ms",
+      absl::StrCat(absl::ToInt64Milliseconds(options.request_timeout))};
   try {
-    server->server_ = std::make_unique<CivetServer>(options);
+    server->server_ = std::make_unique<CivetServer>(settings);
   } catch (const CivetException& error) {
     return absl::UnavailableError(
         absl::StrCat("cannot serve http on ", address, ": ", error.what()));
@@ -70,10 +104,22 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
     return absl::UnavailableError(
         absl::StrCat("cannot serve http on ", address, ": no port is open"));
   }
-  server->address_ = absl::StrCat(address.substr(0, colon), ":", ports[0]);
-  server->server_->addHandler("/metrics", *server->metrics_handler_);
-  server->server_->addHandler("/healthz", *server->health_handler_);
+  server->address_ =
+      absl::StrCat(address.substr(0, address.rfind(':')), ":", ports[0]);
+  server->AddPage("/metrics", kMetricsText,
+                  [metrics = options.metrics] { return metrics->Scrape(); });
+  server->AddPage("/healthz", kPlainText, [] { return std::string("ok\n"); });
+  // The dollar ends the path: without it all paths would match.
+  server->AddPage("/$", kPlainText, [status = std::move(options.status)] {
+    return absl::StrCat(status ? status() : "", "\n/metrics\n/healthz\n");
+  });
   return server;
+}
+
+void HttpServer::AddPage(const char* path, const char* type,
+                         std::function<std::string()> text) {
+  pages_.push_back(std::make_unique<Page>(type, std::move(text)));
+  server_->addHandler(path, *pages_.back());
 }
 
 }  // namespace weft::telemetry

@@ -7,6 +7,8 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -18,33 +20,61 @@ namespace weft::telemetry {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// The whole answer to a GET, or "" when nobody answers.
-std::string Get(const std::string& address, const std::string& path) {
-  int port = 0;
-  if (!absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port))
-    return "";
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in to = {};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(port);
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  std::string answer;
-  if (connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0) {
-    const std::string request =
-        absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: x\r\n\r\n");
-    if (write(fd, request.data(), request.size()) > 0) {
-      char buffer[4096];
-      ssize_t n;
-      while ((n = read(fd, buffer, sizeof(buffer))) > 0) {
-        answer.append(buffer, n);
-      }
+// A connection to the server; closed on destruction.
+class Client {
+ public:
+  explicit Client(const std::string& address)
+      : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    int port = 0;
+    if (!absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port)) {
+      return;
     }
+    sockaddr_in to = {};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(port);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    is_connected_ =
+        connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0;
   }
-  close(fd);
-  return answer;
+  ~Client() { close(fd_); }
+  Client(const Client&) = delete;
+
+  bool is_connected() const { return is_connected_; }
+
+  // The whole answer, or "" when nobody answers.
+  std::string Ask(const std::string& method, const std::string& path) {
+    const std::string request =
+        absl::StrCat(method, " ", path, " HTTP/1.1\r\nHost: x\r\n\r\n");
+    std::string answer;
+    if (!is_connected_ || write(fd_, request.data(), request.size()) <= 0) {
+      return answer;
+    }
+    char buffer[4096];
+    ssize_t n;
+    while ((n = read(fd_, buffer, sizeof(buffer))) > 0) {
+      answer.append(buffer, n);
+    }
+    return answer;
+  }
+
+ private:
+  const int fd_;
+  bool is_connected_ = false;
+};
+
+std::string Get(const std::string& address, const std::string& path) {
+  return Client(address).Ask("GET", path);
+}
+
+HttpServer::Options OptionsFor(const WorkerMetrics& metrics) {
+  HttpServer::Options options;
+  options.address = "127.0.0.1:0";
+  options.metrics = &metrics;
+  return options;
 }
 
 std::unique_ptr<WorkerMetrics> NewMetrics() {
@@ -53,8 +83,7 @@ std::unique_ptr<WorkerMetrics> NewMetrics() {
 
 TEST(HttpServerTest, ServesMetricsAndHealthOnAFreePort) {
   const auto metrics = NewMetrics();
-  ASSERT_OK_AND_ASSIGN(auto server,
-                       HttpServer::Start("127.0.0.1:0", metrics.get()));
+  ASSERT_OK_AND_ASSIGN(auto server, HttpServer::Start(OptionsFor(*metrics)));
   EXPECT_THAT(server->address(), StartsWith("127.0.0.1:"));
   JobLabels labels;
   labels.job_id = "tiny-1";
@@ -69,8 +98,7 @@ TEST(HttpServerTest, ServesMetricsAndHealthOnAFreePort) {
 
 TEST(HttpServerTest, DestructionClosesThePort) {
   const auto metrics = NewMetrics();
-  ASSERT_OK_AND_ASSIGN(auto server,
-                       HttpServer::Start("127.0.0.1:0", metrics.get()));
+  ASSERT_OK_AND_ASSIGN(auto server, HttpServer::Start(OptionsFor(*metrics)));
   const std::string address = server->address();
   server.reset();
   EXPECT_EQ(Get(address, "/healthz"), "");
@@ -78,13 +106,68 @@ TEST(HttpServerTest, DestructionClosesThePort) {
 
 TEST(HttpServerTest, RefusesAnAddressInUseOrMalformed) {
   const auto metrics = NewMetrics();
-  ASSERT_OK_AND_ASSIGN(auto server,
-                       HttpServer::Start("127.0.0.1:0", metrics.get()));
+  ASSERT_OK_AND_ASSIGN(auto server, HttpServer::Start(OptionsFor(*metrics)));
+  HttpServer::Options options = OptionsFor(*metrics);
+  options.address = server->address();
   EXPECT_THAT(
-      HttpServer::Start(server->address(), metrics.get()),
+      HttpServer::Start(options),
       StatusIs(absl::StatusCode::kUnavailable, HasSubstr(server->address())));
-  EXPECT_THAT(HttpServer::Start("localhost", metrics.get()),
-              StatusIs(absl::StatusCode::kInvalidArgument));
+  for (const char* malformed :
+       {"", "localhost", "localhost:80", ":80", "80",
+        "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1",
+        "127.0.0.1:0,127.0.0.1:0", "::1:0", "127.0.0.1:80s"}) {
+    options.address = malformed;
+    EXPECT_THAT(HttpServer::Start(options),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr(absl::StrCat("=", malformed, " ")),
+                               HasSubstr("ADDRESS:PORT"))));
+  }
+  EXPECT_OK(HttpServer::CheckAddress("[::1]:0"));
+}
+
+TEST(HttpServerTest, TheFirstPageTellsTheStatusAndNamesTheOthers) {
+  const auto metrics = NewMetrics();
+  HttpServer::Options options = OptionsFor(*metrics);
+  options.status = [] { return "worker w-1\n"; };
+  ASSERT_OK_AND_ASSIGN(auto server, HttpServer::Start(std::move(options)));
+  EXPECT_THAT(Get(server->address(), "/"),
+              AllOf(StartsWith("HTTP/1.1 200 OK\r\n"),
+                    EndsWith("\r\n\r\nworker w-1\n\n/metrics\n/healthz\n")));
+}
+
+TEST(HttpServerTest, HeadIsAnsweredWithoutTheText) {
+  const auto metrics = NewMetrics();
+  ASSERT_OK_AND_ASSIGN(auto server, HttpServer::Start(OptionsFor(*metrics)));
+  for (const char* path : {"/", "/metrics", "/healthz"}) {
+    EXPECT_THAT(Client(server->address()).Ask("HEAD", path),
+                AllOf(StartsWith("HTTP/1.1 200 OK\r\n"),
+                      HasSubstr("Content-Length: "), EndsWith("\r\n\r\n")));
+  }
+}
+
+TEST(HttpServerTest, ConnectionsThatSayNothingDoNotKeepOthersOut) {
+  const auto metrics = NewMetrics();
+  HttpServer::Options options = OptionsFor(*metrics);
+  options.request_timeout = absl::Hours(1);
+  ASSERT_OK_AND_ASSIGN(auto server, HttpServer::Start(std::move(options)));
+  std::vector<std::unique_ptr<Client>> idle;
+  for (int i = 0; i < 4; ++i) {
+    idle.push_back(std::make_unique<Client>(server->address()));
+    ASSERT_TRUE(idle.back()->is_connected());
+  }
+  EXPECT_THAT(Get(server->address(), "/healthz"), EndsWith("\r\n\r\nok\n"));
+}
+
+TEST(HttpServerTest, AnyNumberOfThemAreClosedInTime) {
+  const auto metrics = NewMetrics();
+  HttpServer::Options options = OptionsFor(*metrics);
+  options.request_timeout = absl::Milliseconds(10);
+  ASSERT_OK_AND_ASSIGN(auto server, HttpServer::Start(std::move(options)));
+  std::vector<std::unique_ptr<Client>> idle;
+  for (int i = 0; i < 20; ++i) {
+    idle.push_back(std::make_unique<Client>(server->address()));
+  }
+  EXPECT_THAT(Get(server->address(), "/healthz"), EndsWith("\r\n\r\nok\n"));
 }
 
 }  // namespace
