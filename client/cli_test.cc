@@ -265,12 +265,21 @@ TEST_F(CliTest, DataPrepareAndInfo) {
   EXPECT_EQ(prepared.code, 0) << prepared.err;
   EXPECT_THAT(prepared.out,
               AllOf(HasSubstr("tokens:                      5\n"),
-                    HasSubstr("bigram_conditional_entropy:  0.69314718")));
+                    HasSubstr("bigram_conditional_entropy:  0.693 nats a "
+                              "token\n")));
   EXPECT_THAT(Run("data info -o yaml " + prefix).out,
               HasSubstr("token_type: u16\ntokens: 5\nsequences: 1\n"
                         "documents: 1\nmin_token: 97\nmax_token: 98\n"));
+  for (const char* extension : {".bin", ".idx"}) {
+    EXPECT_EQ(Run(absl::StrCat("data info ", prefix, extension)).out,
+              Run("data info " + prefix).out);
+  }
   EXPECT_EQ(Run("data info /nonexistent").code, 1);
   EXPECT_EQ(Run("data prepare --input /dev/null --output " + prefix).code, 1);
+  EXPECT_THAT(Run(absl::StrCat("data prepare -o json --input ", folder_,
+                               "/text --output ", prefix))
+                  .out,
+              HasSubstr("\"bigram_conditional_entropy\": 0.69314718"));
 }
 
 TEST_F(CliTest, ParamsDiffExitsByTheResult) {

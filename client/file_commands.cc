@@ -1,11 +1,15 @@
 #include "client/file_commands.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
+#include <system_error>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "client/params_diff.h"
 #include "client/prepare.h"
@@ -49,6 +53,19 @@ absl::StatusOr<Record> DescribeDataset(const std::string& prefix) {
     record.Add("min_token", range.min).Add("max_token", range.max);
   }
   return record;
+}
+
+// The prefix of the dataset that `name` means: itself, or that of the .bin or
+// .idx file it names.
+std::string PrefixOf(const std::string& name) {
+  std::error_code error;
+  if (std::filesystem::exists(name + ".idx", error)) return name;
+  for (absl::string_view extension : {".bin", ".idx"}) {
+    if (absl::EndsWith(name, extension)) {
+      return name.substr(0, name.size() - extension.size());
+    }
+  }
+  return name;
 }
 
 struct Folders {
@@ -95,15 +112,21 @@ ExitCode DataPrepare(Session& session, const std::string& input,
   record.Add("vocab_size", prepared->vocab_size);
   record.Add("tokens", prepared->tokens);
   record.Add("distinct_tokens", prepared->distinct_tokens);
-  // Nats per byte.
-  record.Add("unigram_entropy", prepared->unigram_entropy);
-  record.Add("bigram_conditional_entropy", prepared->bigram_entropy);
+  const auto add_entropy = [&](const char* key, double nats) {
+    if (session.format == Format::kTable) {
+      record.Add(key, absl::StrFormat("%.3f nats a token", nats));
+    } else {
+      record.Add(key, nats);
+    }
+  };
+  add_entropy("unigram_entropy", prepared->unigram_entropy);
+  add_entropy("bigram_conditional_entropy", prepared->bigram_entropy);
   session.out << record.ToString(session.format);
   return kExitOk;
 }
 
 ExitCode DataInfo(Session& session, const std::string& prefix) {
-  const auto record = DescribeDataset(prefix);
+  const auto record = DescribeDataset(PrefixOf(prefix));
   if (!record.ok()) return ReportError(session.err, record.status());
   session.out << record->ToString(session.format);
   return kExitOk;

@@ -13,7 +13,7 @@ namespace weft::client {
 ExitCode DataPrepare(Session& session, const std::string& input,
                      const std::string& prefix);
 
-// Prints what a dataset holds.
+// Prints what a dataset holds. Takes the name of one of its files, too.
 ExitCode DataInfo(Session& session, const std::string& prefix);
 
 // Compares final parameters. Fails when they differ: in any bit when

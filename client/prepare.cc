@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
+#include "client/held_interrupts.h"
 #include "data/format/byte_tokenizer.h"
 #include "data/format/entropy.h"
 #include "data/format/indexed_dataset_writer.h"
@@ -26,9 +27,11 @@ constexpr size_t kPieceBytes = 1 << 20;
 
 // Fills `buffer` as far as the input goes. Returns the bytes read.
 absl::StatusOr<size_t> ReadPiece(int fd, const std::string& name,
+                                 const HeldInterrupts& interrupts,
                                  std::vector<char>* buffer) {
   size_t size = 0;
   while (size < buffer->size()) {
+    RETURN_IF_ERROR(interrupts.AwaitInput(fd));
     const ssize_t n = read(fd, buffer->data() + size, buffer->size() - size);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
@@ -40,12 +43,21 @@ absl::StatusOr<size_t> ReadPiece(int fd, const std::string& name,
   return size;
 }
 
+absl::Status CheckPrefix(const std::string& prefix) {
+  const std::string name = std::filesystem::path(prefix).filename().string();
+  if (!name.empty() && name != "." && name != "..") return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the prefix \"", prefix, "\" names no file; add a name to ",
+                   "it, as in folder/text"));
+}
+
+// Only the last folder: a path with a slip in it is refused.
 absl::Status MakeFolderOf(const std::string& prefix) {
   const std::filesystem::path folder =
       std::filesystem::path(prefix).parent_path();
   if (folder.empty()) return absl::OkStatus();
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
+  std::filesystem::create_directory(folder, error);
   if (!error) return absl::OkStatus();
   return absl::ErrnoToStatus(error.value(),
                              absl::StrCat("making folder ", folder.string()));
@@ -55,6 +67,7 @@ absl::Status MakeFolderOf(const std::string& prefix) {
 
 absl::StatusOr<PreparedText> PrepareBytes(const std::string& input,
                                           const std::string& prefix) {
+  RETURN_IF_ERROR(CheckPrefix(prefix));
   const bool is_stdin = input == "-";
   const int fd =
       is_stdin ? STDIN_FILENO : open(input.c_str(), O_RDONLY | O_CLOEXEC);
@@ -65,12 +78,14 @@ absl::StatusOr<PreparedText> PrepareBytes(const std::string& input,
     if (!is_stdin) close(fd);
   });
   RETURN_IF_ERROR(MakeFolderOf(prefix));
+  const HeldInterrupts interrupts;  // outlives the files that are not complete
   ASSIGN_OR_RETURN(auto writer, data::IndexedDatasetWriter::Create(
                                     prefix, data::kByteVocabulary));
   data::TextEntropy entropy;
   std::vector<char> buffer(kPieceBytes);
   while (true) {
-    ASSIGN_OR_RETURN(const size_t size, ReadPiece(fd, input, &buffer));
+    ASSIGN_OR_RETURN(const size_t size,
+                     ReadPiece(fd, input, interrupts, &buffer));
     if (size == 0) break;
     const absl::string_view piece(buffer.data(), size);
     entropy.Add(piece);
