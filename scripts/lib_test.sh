@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests of lib.sh and weft_build.sh, with a `bazel` of their own.
+# Tests of lib.sh and of commands, with a `bazel` of their own.
 set -euo pipefail
 
 WEFT_ROOT="$PWD"
@@ -52,6 +52,35 @@ options_alone_build_everything() {
   [[ "$seen" == "arguments: build --jobs=2 //x" ]] || fail "got: $seen"
 }
 
+# ctl_after_edit TIME: what ./weft ctl prints when a source is that new.
+ctl_after_edit() {
+  local tree="$TEST_TMPDIR/tree"
+  mkdir -p "$tree/client" "$tree/bazel-bin/client"
+  ln -sfn "$WEFT_ROOT/scripts" "$tree/scripts"
+  printf '#!/usr/bin/env bash\necho "weftctl $*"\n' \
+    >"$tree/bazel-bin/client/weftctl"
+  chmod +x "$tree/bazel-bin/client/weftctl"
+  touch -d 2020-01-01T12:00 "$tree/bazel-bin/client/weftctl"
+  touch -d "$1" "$tree/client/cli.cc"
+  (
+    cd "$tree"
+    tracked() { printf 'client/cli.cc\0'; }
+    WEFT_ROOT="$tree" OLDPWD="$tree" weft_ctl get jobs 2>&1
+  )
+}
+
+ctl_is_built_when_a_source_is_newer() {
+  # shellcheck source=scripts/weft_ctl.sh
+  source scripts/weft_ctl.sh
+  local seen
+  seen="$(ctl_after_edit 2020-01-01T11:59)"
+  [[ "$seen" == "weftctl get jobs" ]] || fail "got: $seen"
+  seen="$(ctl_after_edit 2020-01-01T12:01)"
+  [[ "$seen" == *"arguments: build "*" //client:weftctl"*"weftctl get jobs" ]] ||
+    fail "got: $seen"
+}
+
 bazel_gets_no_lock
 startup_options_come_first
 options_alone_build_everything
+ctl_is_built_when_a_source_is_newer
