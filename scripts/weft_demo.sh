@@ -74,13 +74,16 @@ Artifacts: $artifacts
 Logs: $WEFT_STATE/demo
 
 What to try next:
-  ./weft ctl plan -f $DEMO_JOB --timeline
-      how the two microbatches of a step are woven
+  ./weft ctl plan -f $DEMO_JOB --timeline \\
+      --set model.num_layers=1 --set batch.global_batch=32
+      how microbatches are woven: a step of two, of one layer
   ./weft ctl plan -f $DEMO_JOB | less
       every op of a step and what it waits for
   ./weft up --workers 4
   ./weft ctl submit -f $DEMO_JOB --wait --set schedule.order=sequential
       the same job, nothing woven: the same losses, bit for bit
+  ./weft ctl params diff $artifacts .weft/up/artifacts/JOB
+      and the same parameters; JOB is the job that this submit names
   ./weft down
 NEXT
 }
