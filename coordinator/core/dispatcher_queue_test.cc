@@ -153,8 +153,11 @@ TEST_F(DispatcherTest, AJobMayBeCancelledWhileItIsCompiled) {
   const std::string id = Submit(MakeLegalJob());
   Restart();
   Notification release;
+  Notification begun;
   compiler_.hold = &release;
+  compiler_.begun = &begun;
   std::thread compiling([this] { dispatcher_->CompileNext(); });
+  begun.WaitForNotification();
   EXPECT_EQ(Cancel(id, "").state(), v1::JOB_STATE_CANCELLED);
   release.Notify();
   compiling.join();

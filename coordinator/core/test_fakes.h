@@ -28,6 +28,7 @@ class FakePlanCompiler : public PlanCompiler {
  public:
   absl::StatusOr<CompiledPlan> Compile(
       const v1::TrainingJob& job) const override {
+    if (begun != nullptr) begun->Notify();
     if (hold != nullptr) hold->WaitForNotification();
     if (!error.ok()) return error;
     CompiledPlan plan;
@@ -50,8 +51,9 @@ class FakePlanCompiler : public PlanCompiler {
   }
 
   absl::Status error;
-  size_t unit_name_bytes = 0;    // makes plans larger
-  Notification* hold = nullptr;  // what Compile() waits for
+  size_t unit_name_bytes = 0;     // makes plans larger
+  Notification* begun = nullptr;  // told by Compile(), once
+  Notification* hold = nullptr;   // what Compile() waits for
 };
 
 // Keeps what is sent. Thread-safe.
