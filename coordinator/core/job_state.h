@@ -15,7 +15,8 @@
 //   5 CancelJob
 //   6 a worker was lost, an error whose cause is clear, or the coordinator was
 //     stopped or restarted
-//   7 after CancelJob: all ranks have finished, or their time is up
+//   7 after CancelJob: all ranks have finished, or their time is up; or the
+//     coordinator was stopped or restarted
 //   8 after an error: all ranks have finished, or their time is up; or the
 //     coordinator was stopped or restarted
 //   9 the coordinator restarted and the job is not legal any more
