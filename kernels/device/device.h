@@ -69,6 +69,8 @@ enum class MemoryCategory : uint8_t {
   kStaging,
 };
 inline constexpr int kNumMemoryCategories = 5;
+// As messages and metrics name it: "parameters", "gradients", ...
+const char* Name(MemoryCategory category);
 
 // Owns device memory, freed on destruction. Aligned to 64 bytes at least.
 class Buffer {

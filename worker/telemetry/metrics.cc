@@ -1,6 +1,5 @@
 #include "worker/telemetry/metrics.h"
 
-#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,11 +23,6 @@ using ::prometheus::Labels;
 constexpr double kStepDurationBounds[] = {0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5,
                                           0.75, 1,    1.5,  2,   3,   5,    7.5,
                                           10,   15,   30,   60,  120};
-
-// By device::MemoryCategory.
-constexpr const char* kMemoryKinds[] = {"params", "grads", "optimizer", "arena",
-                                        "staging"};
-static_assert(std::size(kMemoryKinds) == device::kNumMemoryCategories);
 
 template <typename T>
 Family<T>& Register(const MetricInfo& info, prometheus::Registry& registry) {
@@ -153,7 +147,8 @@ struct WorkerMetrics::JobSeries {
         eval_family(f.eval_loss),
         job_labels(job) {
     info->Set(1);
-    for (const char* kind : kMemoryKinds) {
+    for (int c = 0; c < device::kNumMemoryCategories; ++c) {
+      const char* kind = Name(static_cast<device::MemoryCategory>(c));
       memory.push_back(std::make_unique<Series<Gauge>>(
           f.device_memory, With(job, "kind", kind)));
     }

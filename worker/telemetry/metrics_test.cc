@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -65,8 +66,12 @@ TEST(WorkerMetricsTest, ShowsTheStepsOfAJob) {
                               "stream=\"ep\"} 0.25\n"));
   EXPECT_THAT(text, HasSubstr("weft_comm_bytes_total{job=\"tiny-1\","
                               "stream=\"ep\"} 2000\n"));
-  EXPECT_THAT(text, HasSubstr("weft_device_memory_bytes{job=\"tiny-1\","
-                              "kind=\"arena\"} 40\n"));
+  for (int c = 0; c < device::kNumMemoryCategories; ++c) {
+    EXPECT_THAT(text, HasSubstr(absl::StrCat(
+                          "weft_device_memory_bytes{job=\"tiny-1\",kind=\"",
+                          Name(static_cast<device::MemoryCategory>(c)), "\"} ",
+                          kBytes[c], "\n")));
+  }
   EXPECT_THAT(text, HasSubstr("process_threads 7\n"));
 }
 

@@ -9,22 +9,6 @@
 namespace weft::device::cpu {
 namespace {
 
-const char* NameOf(MemoryCategory category) {
-  switch (category) {
-    case MemoryCategory::kParameters:
-      return "parameters";
-    case MemoryCategory::kGradients:
-      return "gradients";
-    case MemoryCategory::kOptimizer:
-      return "optimizer";
-    case MemoryCategory::kArena:
-      return "arena";
-    case MemoryCategory::kStaging:
-      return "staging";
-  }
-  return "?";
-}
-
 // Pages, charged to an account where `core` is not null.
 class PageBuffer : public Buffer {
  public:
@@ -107,10 +91,9 @@ absl::Status MemoryAccounts::Take(int64_t bytes, MemoryCategory category) {
   MutexLock lock(&mu_);
   if (bytes > limit_bytes_ - total_) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "device memory: ", bytes, " bytes asked for ", NameOf(category),
-        ", but ", total_, " of ", limit_bytes_, " bytes are in use (",
-        by_category_[static_cast<int>(category)], " by ", NameOf(category),
-        ")"));
+        "device memory: ", bytes, " bytes asked for ", Name(category), ", but ",
+        total_, " of ", limit_bytes_, " bytes are in use (",
+        by_category_[static_cast<int>(category)], " by ", Name(category), ")"));
   }
   by_category_[static_cast<int>(category)] += bytes;
   total_ += bytes;
