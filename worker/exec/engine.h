@@ -50,6 +50,9 @@ struct EngineOptions {
   schedule::Binding binding;
   schedule::Program train;
   std::optional<schedule::Program> eval;
+  // The programs have passed schedule::VerifyProgram, as those that Compile or
+  // FromProto return have: Create() need not prove them again.
+  bool programs_are_proven = false;
   device::Device* device = nullptr;
   Communicators comms;
   data::SampleSource* samples = nullptr;

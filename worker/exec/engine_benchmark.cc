@@ -102,6 +102,7 @@ void Preparation(benchmark::State& state) {
       state.counters["ops"] = program.ops.size();
       begin_ns = RealClock().MonotonicNanos();
     };
+    options.trust_edit = true;  // proven when it was compiled
     auto world = LocalWorld::Create(std::move(options));
     if (!world.ok()) {
       state.SkipWithError("the world does not start");

@@ -47,6 +47,9 @@ class EngineImpl : public Engine {
 
  private:
   absl::Status CheckOptions() const;
+  absl::Status CheckProgram(const schedule::Program& program,
+                            schedule::ProgramKind kind,
+                            absl::string_view name) const;
   absl::Status CheckCommunicator(const comm::Communicator* comm,
                                  fsdp::Axis axis, absl::string_view name) const;
   absl::Status ReserveCommunicators();

@@ -8,6 +8,7 @@
 #include "fsdp/runtime/initialize.h"
 #include "kernels/ops/elementwise/elementwise.h"
 #include "kernels/ops/rope/rope.h"
+#include "schedule/verifier.h"
 #include "worker/exec/engine_impl.h"
 #include "worker/layers/scratch.h"
 
@@ -89,9 +90,11 @@ absl::Status EngineImpl::CheckOptions() const {
         absl::StrCat("fsdp.strategy ", fsdp::Name(strategy),
                      " has no runtime; choose no_shard or optim_grads_params"));
   }
-  if (options_.eval.has_value() && options_.eval->strategy != strategy) {
-    return absl::InvalidArgumentError(
-        "the programs for training and validation differ in strategy");
+  RETURN_IF_ERROR(
+      CheckProgram(options_.train, schedule::ProgramKind::kTrain, "train"));
+  if (options_.eval.has_value()) {
+    RETURN_IF_ERROR(
+        CheckProgram(*options_.eval, schedule::ProgramKind::kEval, "eval"));
   }
   const Communicators& comms = options_.comms;
   using fsdp::Axis;
@@ -103,6 +106,25 @@ absl::Status EngineImpl::CheckOptions() const {
   RETURN_IF_ERROR(
       CheckCommunicator(comms.reduce_edp, Axis::kEdp, "reduce.edp"));
   return CheckCommunicator(comms.control, Axis::kDp, "control");
+}
+
+// Lowering relies on the proofs: it reads by the indices of a program.
+absl::Status EngineImpl::CheckProgram(const Program& program,
+                                      schedule::ProgramKind kind,
+                                      absl::string_view name) const {
+  if (program.kind != kind || program.strategy != plan_.strategy ||
+      program.microbatches != plan_.shape.microbatches) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, ": a program of kind ", static_cast<int>(program.kind), " with ",
+        program.microbatches, " microbatches and ",
+        fsdp::Name(program.strategy), ", the job has ",
+        plan_.shape.microbatches, " and ", fsdp::Name(plan_.strategy)));
+  }
+  if (options_.programs_are_proven) return absl::OkStatus();
+  const absl::Status sound =
+      schedule::VerifyProgram(program, plan_.model, plan_.units);
+  if (sound.ok()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(name, ": ", sound.message()));
 }
 
 absl::Status EngineImpl::CheckCommunicator(const comm::Communicator* comm,

@@ -237,13 +237,13 @@ TEST(EngineTest, AProgramThatDoesNotFitTheJobIsRefused) {
     void (*edit)(schedule::Program&);
   };
   const Case cases[] = {
-      {"wrong space",
+      {"lies in the wrong space",
        [](schedule::Program& p) { p.values[0].space = model::Space::kHost; }},
-      {"of an arena of",
+      {"value 1",
        [](schedule::Program& p) { p.values[1].offset = p.arena_bytes; }},
       {"args", [](schedule::Program& p) { p.ops.back().args.resize(7); }},
       {"waits for op", [](schedule::Program& p) { p.ops[0].waits = {0}; }},
-      {"of an arena of",
+      {"arena",
        [](schedule::Program& p) {
          for (schedule::Value& value : p.values) {
            if (value.bytes >= 64) {
@@ -251,8 +251,10 @@ TEST(EngineTest, AProgramThatDoesNotFitTheJobIsRefused) {
            }
          }
        }},
+      {"kind 1",
+       [](schedule::Program& p) { p.kind = schedule::ProgramKind::kEval; }},
       {"microbatches", [](schedule::Program& p) { p.microbatches = 9; }},
-      {"microbatch 2 of 2",
+      {"names no node",
        [](schedule::Program& p) {
          for (schedule::Value& value : p.values) {
            if (value.microbatch == 1) value.microbatch = 2;
@@ -267,20 +269,20 @@ TEST(EngineTest, AProgramThatDoesNotFitTheJobIsRefused) {
            op.stream = schedule::StreamKind::kCompute;
          }
        }},
-      {"not the counts",
+      {"host value",
        [](schedule::Program& p) {
          for (schedule::Op& op : p.ops) {
            if (op.kind == schedule::OpKind::kHostWait) op.args[0] = 0;
          }
        }},
-      {"not the loss of microbatch 0",
+      {"is not the loss of microbatch",
        [](schedule::Program& p) {
          for (schedule::Op& op : p.ops) {
            if (op.kind != schedule::OpKind::kControl) continue;
            std::swap(op.args[0], op.args[1]);
          }
        }},
-      {"no value",
+      {"does not exist",
        [](schedule::Program& p) {
          for (schedule::Op& op : p.ops) {
            if (!op.args.empty()) op.args[0] = 1 << 20;

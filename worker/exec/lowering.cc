@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "schedule/op_name.h"
-#include "worker/exec/program_check.h"
 
 namespace weft::exec {
 namespace {
@@ -35,7 +34,6 @@ constexpr int kOpsBetweenLooks = 256;
 
 absl::StatusOr<std::unique_ptr<LoweredProgram>> LoweredProgram::Lower(
     const Program& program, const Bindings& bindings) {
-  RETURN_IF_ERROR(CheckProgram(program, *bindings.plan));
   auto lowered = std::unique_ptr<LoweredProgram>(new LoweredProgram(bindings));
   RETURN_IF_ERROR(lowered->LowerAll(program));
   return lowered;

@@ -61,8 +61,8 @@ struct Bindings {
 // Owns what the entries point to. Not moved once lowered.
 class LoweredProgram {
  public:
-  // INVALID_ARGUMENT when the program does not fit the plan; see
-  // program_check.h. The device's error soon after the device has failed.
+  // The device's error soon after the device has failed. Requires: the program
+  // has passed schedule::VerifyProgram for the plan.
   static absl::StatusOr<std::unique_ptr<LoweredProgram>> Lower(
       const schedule::Program& program, const Bindings& bindings);
 

@@ -107,6 +107,7 @@ TEST(MemoryTest, AReadAfterReleaseReadsPoison) {
   tiny.world = 2;
   options.job = MakeJob(tiny);
   options.edit = &ReadAReleasedBucket;
+  options.trust_edit = true;
   ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(std::move(options)));
   EXPECT_THAT(world->RunSteps(1).status(),
               StatusIs(absl::StatusCode::kOutOfRange));

@@ -229,6 +229,7 @@ class CpuRank : public Rank {
     engine.binding = binding_;
     engine.train = std::move(train_);
     engine.eval = std::move(eval_);
+    engine.programs_are_proven = true;  // by FromProto
     engine.device = device_.get();
     engine.samples = samples_.get();
     engine.clock = options_.clock;

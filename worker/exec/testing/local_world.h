@@ -38,6 +38,9 @@ struct LocalWorldOptions {
   comm::LoopbackInterceptor interceptor;
   // Changes the compiled training program; the same on all ranks.
   std::function<void(schedule::Program&)> edit;
+  // Runs an edited program whatever the proofs say of it. What is out of range
+  // then crashes.
+  bool trust_edit = false;
   // Called after each work item on a stream of a rank, on the stream's thread.
   std::function<void(int rank, absl::string_view stream)> finished;
   // Called before each event that a rank's device creates.
