@@ -41,8 +41,11 @@ const char* Name(OpKind kind) {
 }
 
 bool WeightsResident(fsdp::Strategy strategy, const fsdp::Bucket& bucket) {
-  return strategy != fsdp::Strategy::kOptimGradsParams ||
-         bucket.group_size == 1;
+  return strategy == fsdp::Strategy::kNoShard || bucket.group_size == 1;
+}
+
+bool GatheredOnce(fsdp::Strategy strategy, bool root_unit) {
+  return root_unit || strategy != fsdp::Strategy::kOptimGradsParams;
 }
 
 bool GradientsResident(fsdp::Strategy strategy) {

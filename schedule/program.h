@@ -112,6 +112,9 @@ struct Binding {
 
 // True when the weights of a bucket stay on every rank of its group: no gather.
 bool WeightsResident(fsdp::Strategy strategy, const fsdp::Bucket& bucket);
+// True when a bucket that is gathered at all is gathered once a step, and stays
+// from its first to its last reader.
+bool GatheredOnce(fsdp::Strategy strategy, bool root_unit);
 // True when gradients accumulate in a resident full-size bucket and are reduced
 // once a step.
 bool GradientsResident(fsdp::Strategy strategy);

@@ -78,12 +78,12 @@ std::vector<Stay> PlanStays(const std::vector<NodePhase>& order,
                             fsdp::Strategy strategy, int64_t prefetch_bytes) {
   const auto readers = Readers(order, model, units);
   std::vector<Stay> stays;
-  std::vector<std::pair<int, int>> reads;  // (position, bucket) of inner units
+  std::vector<std::pair<int, int>> reads;  // (position, bucket) of the others
   for (const fsdp::Bucket& bucket : units.buckets) {
     const std::vector<int>& list = readers[bucket.id];
     if (WeightsResident(strategy, bucket) || list.empty()) continue;
-    if (units.units[bucket.unit].root) {
-      stays.push_back({bucket.id, list.front(), list.front(), list.back()});
+    if (GatheredOnce(strategy, units.units[bucket.unit].root)) {
+      stays.push_back({bucket.id, 0, list.front(), list.back()});
       continue;
     }
     for (int position : list) reads.push_back({position, bucket.id});

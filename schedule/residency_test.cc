@@ -1,6 +1,7 @@
 #include "schedule/residency.h"
 
 #include <map>
+#include <set>
 
 #include "gtest/gtest.h"
 #include "schedule/plan.h"
@@ -76,9 +77,33 @@ TEST(PlanStaysTest, RootStaysForTheStep) {
       continue;
     }
     ++root;
-    EXPECT_LE(stay.gather, 1);
+    EXPECT_EQ(stay.gather, 0);
   }
   EXPECT_EQ(root, 1);
+}
+
+TEST(PlanStaysTest, TheRootIsGatheredAheadOfWhatIsReadAfterIt) {
+  const Case c = MakeCase(2, /*world=*/4, /*ep=*/2);
+  const auto stays =
+      PlanStays(c.order, c.plan.model, c.plan.units, kZero3, int64_t{1} << 40);
+  ASSERT_FALSE(stays.empty());
+  const int unit = c.plan.units.buckets[stays[0].bucket].unit;
+  EXPECT_TRUE(c.plan.units.units[unit].root);
+}
+
+TEST(PlanStaysTest, ShardedWeightsAreGatheredOnceAStepUnlessParamsAreSharded) {
+  const Case c = MakeCase(3, /*world=*/4, /*ep=*/2);
+  for (const auto strategy :
+       {fsdp::Strategy::kOptim, fsdp::Strategy::kOptimGrads}) {
+    const auto stays = PlanStays(c.order, c.plan.model, c.plan.units, strategy,
+                                 /*prefetch_bytes=*/1);
+    EXPECT_EQ(stays.size(), c.plan.units.buckets.size());
+    std::set<int> buckets;
+    for (const Stay& stay : stays) {
+      EXPECT_EQ(stay.gather, 0);
+      EXPECT_TRUE(buckets.insert(stay.bucket).second) << stay.bucket;
+    }
+  }
 }
 
 TEST(PlanStaysTest, PrefetchNeverExceedsTheBudget) {

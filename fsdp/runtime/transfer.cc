@@ -16,6 +16,15 @@ void ZeroPadding(absl::Span<const Range> padding, float* bucket,
   }
 }
 
+void Copy(const float* from, int64_t elements, float* to,
+          device::Stream& stream) {
+  ops::CopyArgs copy;
+  copy.count = elements;
+  copy.x = from;
+  copy.out = to;
+  ops::Copy(copy, stream);
+}
+
 // sum = sum + value.
 void Add(const float* value, int64_t elements, float* sum,
          device::Stream& stream) {
@@ -52,11 +61,7 @@ void AddToSum(const AddWork& work, device::Stream& stream) {
     Add(work.gradient, work.elements, work.sum, stream);
     return;
   }
-  ops::CopyArgs copy;
-  copy.count = work.elements;
-  copy.x = work.gradient;
-  copy.out = work.sum;
-  ops::Copy(copy, stream);
+  Copy(work.gradient, work.elements, work.sum, stream);
 }
 
 absl::Status ReduceToShard(const ReduceWork& work, device::Stream& stream) {
@@ -66,6 +71,15 @@ absl::Status ReduceToShard(const ReduceWork& work, device::Stream& stream) {
   RETURN_IF_ERROR(work.comm->ReduceScatter(work.gradient, sum, elements,
                                            DType::kF32, stream, work.tag));
   if (work.accumulate) Add(work.staging, elements, work.shard, stream);
+  return absl::OkStatus();
+}
+
+absl::Status ReduceToOwnSlice(const ReduceWork& work, device::Stream& stream) {
+  ZeroPaddingAndScale(work, stream);
+  const int64_t elements = work.elements / work.comm->size();
+  RETURN_IF_ERROR(work.comm->ReduceScatter(
+      work.gradient, work.staging, elements, DType::kF32, stream, work.tag));
+  Copy(work.staging, elements, work.shard, stream);
   return absl::OkStatus();
 }
 

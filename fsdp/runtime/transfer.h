@@ -48,15 +48,19 @@ struct ReduceWork {
   int64_t elements = 0;
   absl::Span<const Range> padding;
   float factor = 1;
-  // ReduceToShard only.
-  float* shard = nullptr;    // [elements / comm->size()]
-  float* staging = nullptr;  // as many; only used to accumulate
-  bool accumulate = false;
+  float* shard = nullptr;    // [elements / comm->size()]; not ReduceInPlace
+  float* staging = nullptr;  // as many; not ReduceInPlace
+  bool accumulate = false;   // ReduceToShard only
   comm::CollectiveTag tag;
 };
 
 // shard = sum, or shard = shard + sum.
 absl::Status ReduceToShard(const ReduceWork& work, device::Stream& stream);
+
+// As ReduceToShard without `accumulate`, for a shard that lies in `gradient` at
+// the place of this rank's slice. The rest of `gradient` is left without
+// meaning.
+absl::Status ReduceToOwnSlice(const ReduceWork& work, device::Stream& stream);
 
 // gradient = sum, on every rank.
 absl::Status ReduceInPlace(const ReduceWork& work, device::Stream& stream);

@@ -115,6 +115,27 @@ TEST(TransferTest, ReduceInPlaceGivesAllRanksWhatShardsWouldHold) {
   }
 }
 
+TEST(TransferTest, ReduceToOwnSliceGivesEachRankWhatTheWholeHoldsThere) {
+  for (int ranks : {1, 2, 4}) {
+    OnRanks(ranks, [&](comm::Communicator& comm, device::Stream& stream) {
+      std::vector<float> whole = GradientOf(comm.rank(), 0);
+      absl::Status status = ReduceInPlace(WorkFor(comm, whole), stream);
+      const int64_t slice = kElements / ranks;
+      const int64_t begin = comm.rank() * slice;
+      std::vector<float> gradient = GradientOf(comm.rank(), 0);
+      std::vector<float> staging(slice, kNan);
+      ReduceWork work = WorkFor(comm, gradient);
+      work.shard = gradient.data() + begin;
+      work.staging = staging.data();
+      status.Update(ReduceToOwnSlice(work, stream));
+      for (int64_t i = begin; i < begin + slice; ++i) {
+        EXPECT_EQ(gradient[i], whole[i]) << "ranks " << ranks << " at " << i;
+      }
+      return status;
+    });
+  }
+}
+
 // Adding up on each rank and reducing once gives what reducing every
 // microbatch gives; on one rank to the bit.
 TEST(TransferTest, AddedUpAndReducedInPlaceIsTheSameMean) {

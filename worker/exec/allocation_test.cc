@@ -76,15 +76,16 @@ TEST(AllocationTest, TheCounterCounts) {
 }
 
 TEST(AllocationTest, AStepAllocatesNothing) {
-  for (bool no_shard : {false, true}) {
+  for (int strategy = v1::SHARDING_STRATEGY_NO_SHARD;
+       strategy <= v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS; ++strategy) {
     TinyJob tiny;
     tiny.world = 2;
     tiny.ep = 2;
     tiny.microbatches = 3;
     tiny.delay_wgrad = true;
-    tiny.no_shard = no_shard;
+    tiny.strategy = static_cast<v1::ShardingStrategy>(strategy);
     tiny.steps = 5;
-    EXPECT_THAT(AllocationsOfThreeSteps(tiny), IsOkAndHolds(0)) << no_shard;
+    EXPECT_THAT(AllocationsOfThreeSteps(tiny), IsOkAndHolds(0)) << strategy;
   }
 }
 

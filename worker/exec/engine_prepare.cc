@@ -83,13 +83,6 @@ absl::Status EngineImpl::CheckOptions() const {
         " with ep ", world.ep, " does not fit the job's world of ",
         plan_.world.size, " with ep ", plan_.world.ep));
   }
-  const fsdp::Strategy strategy = options_.train.strategy;
-  if (strategy != fsdp::Strategy::kNoShard &&
-      strategy != fsdp::Strategy::kOptimGradsParams) {
-    return absl::UnimplementedError(
-        absl::StrCat("fsdp.strategy ", fsdp::Name(strategy),
-                     " has no runtime; choose no_shard or optim_grads_params"));
-  }
   RETURN_IF_ERROR(
       CheckProgram(options_.train, schedule::ProgramKind::kTrain, "train"));
   if (options_.eval.has_value()) {

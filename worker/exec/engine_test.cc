@@ -330,7 +330,9 @@ TEST(EngineTest, InitialWeightsDoNotDependOnWorldEpOrStrategy) {
   for (int ep : {1, 2, 4}) {
     tiny.world = 4;
     tiny.ep = ep;
-    tiny.no_shard = ep == 2;
+    tiny.strategy = ep == 1   ? v1::SHARDING_STRATEGY_OPTIM
+                    : ep == 2 ? v1::SHARDING_STRATEGY_NO_SHARD
+                              : v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS;
     ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(OptionsFor(tiny)));
     EXPECT_THAT(world->Parameters(), IsOkAndHolds(expected)) << ep;
   }

@@ -109,6 +109,7 @@ class LoweredProgram {
   static absl::Status RunGather(void* arg, device::Stream& stream);
   static absl::Status RunAdd(void* arg, device::Stream& stream);
   static absl::Status RunReduceToShard(void* arg, device::Stream& stream);
+  static absl::Status RunReduceToOwnSlice(void* arg, device::Stream& stream);
   static absl::Status RunReduceInPlace(void* arg, device::Stream& stream);
   static absl::Status RunControl(void* arg, device::Stream& stream);
   static absl::Status RunOptimizer(void* arg, device::Stream& stream);

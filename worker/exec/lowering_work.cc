@@ -149,8 +149,12 @@ void LoweredProgram::BindReduce(const Program& program, int id) {
   work.tag = TagOf(program, id);
   launches_[id].arg = &work;
   if (op.args.empty()) {
-    work.gradient = b_.buckets->gradients(op.bucket).data;
-    launches_[id].work = &RunReduceInPlace;
+    const fsdp::BucketView& gradients = b_.buckets->gradients(op.bucket);
+    work.gradient = gradients.data;
+    work.shard = gradients.at(b_.buckets->slice(op.bucket).begin);
+    work.staging = b_.buckets->staging();
+    const bool whole = program.strategy == fsdp::Strategy::kNoShard;
+    launches_[id].work = whole ? &RunReduceInPlace : &RunReduceToOwnSlice;
     return;
   }
   work.gradient =
@@ -258,6 +262,12 @@ absl::Status LoweredProgram::RunReduceToShard(void* arg,
                                               device::Stream& stream) {
   return fsdp::ReduceToShard(*static_cast<const fsdp::ReduceWork*>(arg),
                              stream);
+}
+
+absl::Status LoweredProgram::RunReduceToOwnSlice(void* arg,
+                                                 device::Stream& stream) {
+  return fsdp::ReduceToOwnSlice(*static_cast<const fsdp::ReduceWork*>(arg),
+                                stream);
 }
 
 absl::Status LoweredProgram::RunReduceInPlace(void* arg,

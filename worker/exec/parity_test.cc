@@ -29,6 +29,11 @@ constexpr bool kSanitized = true;
 constexpr bool kSanitized = false;
 #endif
 
+constexpr v1::ShardingStrategy kStrategies[] = {
+    v1::SHARDING_STRATEGY_NO_SHARD, v1::SHARDING_STRATEGY_OPTIM,
+    v1::SHARDING_STRATEGY_OPTIM_GRADS,
+    v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS};
+
 struct Outcome {
   std::vector<double> losses;
   std::vector<double> norms;
@@ -77,8 +82,8 @@ std::string Difference(const Outcome& a, const Outcome& b) {
 std::string Describe(const TinyJob& tiny) {
   return absl::StrCat("world ", tiny.world, " ep ", tiny.ep, " microbatches ",
                       tiny.microbatches, tiny.combined ? " combined" : " seq",
-                      tiny.delay_wgrad ? " delayed" : " at once",
-                      tiny.no_shard ? " no_shard" : " optim_grads_params",
+                      tiny.delay_wgrad ? " delayed" : " at once", " ",
+                      v1::ShardingStrategy_Name(tiny.strategy),
                       tiny.tied ? " tied" : "");
 }
 
@@ -103,14 +108,24 @@ class ParityTest : public ::testing::TestWithParam<std::tuple<int, int>> {
   void CompareAll(TinyJob tiny, SyntheticSamples::Kind samples) {
     std::tie(tiny.world, tiny.ep) = GetParam();
     if (kSanitized) tiny.steps = 2;
-    Outcome sharded;
-    Outcome whole;
-    tiny.no_shard = false;
-    ASSERT_NO_FATAL_FAILURE(CompareOrders(tiny, samples, &sharded));
-    tiny.no_shard = true;
-    ASSERT_NO_FATAL_FAILURE(CompareOrders(tiny, samples, &whole));
+    std::map<v1::ShardingStrategy, Outcome> by_strategy;
+    for (const auto strategy : kStrategies) {
+      tiny.strategy = strategy;
+      ASSERT_NO_FATAL_FAILURE(
+          CompareOrders(tiny, samples, &by_strategy[strategy]));
+    }
+    auto expect_equal = [&](v1::ShardingStrategy a, v1::ShardingStrategy b) {
+      EXPECT_EQ(Difference(by_strategy.at(a), by_strategy.at(b)), "")
+          << v1::ShardingStrategy_Name(a) << " and " << Describe(tiny);
+    };
+    // These accumulate on each rank and reduce once a step ...
+    expect_equal(v1::SHARDING_STRATEGY_NO_SHARD, v1::SHARDING_STRATEGY_OPTIM);
+    // ... and these reduce every microbatch.
+    expect_equal(v1::SHARDING_STRATEGY_OPTIM_GRADS,
+                 v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS);
     if (tiny.microbatches == 1 || tiny.world == 1) {
-      EXPECT_EQ(Difference(sharded, whole), "") << Describe(tiny);
+      expect_equal(v1::SHARDING_STRATEGY_NO_SHARD,
+                   v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS);
     }
   }
 };

@@ -32,9 +32,7 @@ v1::TrainingJob MakeJob(const TinyJob& tiny) {
                                         ? v1::SCHEDULE_ORDER_COMBINED_1F1B
                                         : v1::SCHEDULE_ORDER_SEQUENTIAL);
   job.mutable_schedule()->set_delay_wgrad(tiny.delay_wgrad);
-  job.mutable_fsdp()->set_strategy(
-      tiny.no_shard ? v1::SHARDING_STRATEGY_NO_SHARD
-                    : v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS);
+  job.mutable_fsdp()->set_strategy(tiny.strategy);
   job.mutable_fsdp()->set_prefetch_bytes(1);
   v1::OptimizerConfig& optimizer = *job.mutable_optimizer();
   optimizer.set_learning_rate(0.01);

@@ -18,7 +18,7 @@ struct TinyJob {
   int sequences = 1;  // of a microbatch on one rank
   bool combined = true;
   bool delay_wgrad = false;
-  bool no_shard = false;
+  v1::ShardingStrategy strategy = v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS;
   bool tied = false;
   bool shared_expert = true;
   int dense_layers = 1;  // the first ones
