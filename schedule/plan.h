@@ -51,11 +51,11 @@ std::string ToText(const Plan& plan, const Program& program);
 std::string DrawTimeline(const Plan& plan, const Program& program,
                          int max_columns);
 
-// Wire forms. FromProto trusts nothing: it checks every field and verifies the
-// program, so that a lowered program never reads out of range. `declared` is
-// what Declare() makes of the job. INVALID_ARGUMENT, naming field and value or
-// the proof that fails.
-plan::v1::Program ToProto(const Program& program);
+// Wire forms. ToProto requires a program that is proved; FromProto trusts
+// nothing: it checks every field and verifies the program, so that a lowered
+// program never reads out of range. `declared` is what Declare() makes of the
+// job. INVALID_ARGUMENT, naming field and value or the proof that fails.
+plan::v1::Program ToProto(const Plan& plan, const Program& program);
 absl::StatusOr<Program> FromProto(const plan::v1::Program& proto,
                                   const Plan& declared);
 plan::v1::UnitAssignment ToProto(const fsdp::UnitAssignment& units);

@@ -80,8 +80,8 @@ absl::StatusOr<CompiledPlan> CompileForTravel(const v1::TrainingJob& job) {
   ASSIGN_OR_RETURN(const schedule::Plan plan, schedule::Compile(job));
   CompiledPlan compiled;
   compiled.summary = Summarize(plan);
-  compiled.train = schedule::ToProto(plan.train);
-  if (plan.eval.has_value()) compiled.eval = schedule::ToProto(*plan.eval);
+  compiled.train = schedule::ToProto(plan, plan.train);
+  if (plan.eval.has_value()) compiled.eval = schedule::ToProto(plan, *plan.eval);
   compiled.units = schedule::ToProto(plan.units);
   return compiled;
 }

@@ -27,4 +27,25 @@ v1::TrainingJob SmallJob(const JobSize& size) {
   return job;
 }
 
+v1::TrainingJob LargeJob(int layers, int microbatches) {
+  v1::TrainingJob job;
+  v1::ModelConfig* model = job.mutable_model();
+  model->set_vocab_size(129280);
+  model->set_hidden_size(7168);
+  model->set_num_layers(layers);
+  model->mutable_attention()->set_num_heads(128);
+  model->mutable_attention()->set_head_dim(128);
+  model->mutable_moe()->set_num_experts(256);
+  model->mutable_moe()->set_top_k(8);
+  model->mutable_moe()->set_expert_hidden_size(2048);
+  model->mutable_moe()->set_shared_expert_hidden_size(2048);
+  job.mutable_data()->set_sequence_length(4096);
+  job.mutable_parallel()->set_world(2048);
+  job.mutable_parallel()->set_ep(64);
+  job.mutable_batch()->set_microbatch(1);
+  job.mutable_batch()->set_global_batch(2048 * microbatches);
+  job.mutable_schedule()->set_delay_wgrad(true);
+  return job;
+}
+
 }  // namespace weft::schedule

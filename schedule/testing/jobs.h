@@ -18,6 +18,10 @@ struct JobSize {
 // are gathered and released around every use.
 v1::TrainingJob SmallJob(const JobSize& size);
 
+// A job of the sizes of DeepSeek-V3, with plain attention, on 2,048 ranks:
+// hidden 7168, 256 experts with top-8, EP 64.
+v1::TrainingJob LargeJob(int layers, int microbatches);
+
 }  // namespace weft::schedule
 
 #endif  // WEFT_SCHEDULE_TESTING_JOBS_H_
