@@ -116,7 +116,8 @@ INSTANTIATE_TEST_SUITE_P(
              "model:\n  moe:\n    expert_hidden: 3\n",
              {"f:3:5: model.moe.expert_hidden: unknown field; known: "
               "num_experts, top_k, expert_hidden_size, "
-              "shared_expert_hidden_size, top_k_normalization"}},
+              "shared_expert_hidden_size, top_k_normalization, "
+              "shared_expert_gate"}},
         Case{"JsonName",
              "parallel: {}\nbatch: {globalBatch: 1}\n",
              {"f:2:9: batch.globalBatch: unknown field; did you mean "

@@ -86,10 +86,17 @@ struct Arg {
 struct PhaseDecl {
   Phase phase = Phase::kForward;
   Resource resource = Resource::kCompute;
-  std::vector<Arg> args;           // worker/layers receives spans in this order
-  std::vector<int> params_read;    // in the order worker/layers receives them
-  std::vector<int> grads_written;  // likewise
-  double flops = 0;                // on one rank, with balanced routing
+  std::vector<Arg> args;
+  std::vector<int> params_read;
+  std::vector<int> grads_written;
+  double flops = 0;  // on one rank, with balanced routing
+
+  // A layer's options leave some args and parameters out, while its node
+  // function knows them by fixed numbers. For each number: the index into the
+  // list above, or -1 when the declaration has no such entry.
+  std::vector<int> arg_slots;
+  std::vector<int> param_slots;
+  std::vector<int> grad_slots;
 };
 
 struct NodeDecl {

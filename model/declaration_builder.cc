@@ -79,11 +79,34 @@ ModelDecl DeclarationBuilder::Take(int64_t tokens) {
   return std::move(decl_);
 }
 
+namespace {
+
+bool IsAbsent(const Arg& arg) { return arg.value == kAbsent; }
+bool IsAbsent(int param) { return param == kAbsent; }
+
+// Takes what is absent out of `list`; returns where each entry has gone.
+template <typename T>
+std::vector<int> TakeAbsentOut(std::vector<T>& list) {
+  std::vector<int> slots;
+  std::vector<T> present;
+  for (const T& entry : list) {
+    slots.push_back(IsAbsent(entry) ? -1 : static_cast<int>(present.size()));
+    if (!IsAbsent(entry)) present.push_back(entry);
+  }
+  list = std::move(present);
+  return slots;
+}
+
+}  // namespace
+
 PhaseDecl Compute(Phase phase, std::vector<Arg> args, std::vector<int> params,
                   std::vector<int> grads, double flops) {
   PhaseDecl decl;
   decl.phase = phase;
   decl.resource = Resource::kCompute;
+  decl.arg_slots = TakeAbsentOut(args);
+  decl.param_slots = TakeAbsentOut(params);
+  decl.grad_slots = TakeAbsentOut(grads);
   decl.args = std::move(args);
   decl.params_read = std::move(params);
   decl.grads_written = std::move(grads);
@@ -92,10 +115,8 @@ PhaseDecl Compute(Phase phase, std::vector<Arg> args, std::vector<int> params,
 }
 
 PhaseDecl Exchange(Phase phase, std::vector<Arg> args) {
-  PhaseDecl decl;
-  decl.phase = phase;
+  PhaseDecl decl = Compute(phase, std::move(args));
   decl.resource = Resource::kExpertParallel;
-  decl.args = std::move(args);
   return decl;
 }
 

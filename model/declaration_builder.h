@@ -46,6 +46,10 @@ class DeclarationBuilder {
   ModelDecl decl_;
 };
 
+// Stands for an arg or a parameter that this declaration does not have, so that
+// those behind it keep their numbers. See PhaseDecl::arg_slots.
+inline constexpr int kAbsent = -1;
+
 // Args of a phase: read, written, scratch.
 inline Arg R(int value) { return {value, Access::kRead}; }
 inline Arg W(int value) { return {value, Access::kWrite}; }

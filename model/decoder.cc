@@ -38,7 +38,9 @@ class Builder {
   // Activations of one decoder layer that several nodes use.
   struct Attention {
     int rstd1, xn1, qkv, attn, lse, h1, h1_grad, qkv_grad;
+    int qk = kAbsent, qk_rstd = kAbsent;
     int norm1, qkv_w, out_w;
+    int qkv_b = kAbsent, out_b = kAbsent, q_norm = kAbsent, k_norm = kAbsent;
   };
   // What the phases of a pre_dispatch node use, gathered part by part.
   struct PreDispatch {
@@ -58,6 +60,7 @@ class Builder {
     int rows, row_prob, out, out_grad, rows_grad, row_prob_grad;
     int shared_gate_up = -1, shared_act = -1, shared_out = -1;
     int shared_gate_up_grad = -1;
+    int shared_gate = kAbsent, shared_gate_grad = kAbsent;
   };
 
   int Param(const std::string& name, std::vector<int64_t> shape, double std) {
@@ -139,6 +142,14 @@ Builder::Attention Builder::DeclareAttention() {
   a.norm1 = Norm("norm1");
   a.qkv_w = Param("qkv", {q, h}, s_.init_std);
   a.out_w = Param("out", {h, out}, ResidualStd());
+  if (s_.qkv_bias) a.qkv_b = Param("qkv_bias", {q}, 0);
+  if (s_.out_bias) a.out_b = Param("out_bias", {h}, 0);
+  if (s_.qk_norm) {
+    a.q_norm = out_.Norm("q_norm", s_.head_dim);
+    a.k_norm = out_.Norm("k_norm", s_.head_dim);
+    a.qk = Value("qk", t, s_.qk_heads() * s_.head_dim);
+    a.qk_rstd = Value("qk_rstd", t, s_.qk_heads());
+  }
   a.rstd1 = Value("rstd1", t, 1);
   a.xn1 = Value("xn1", t, h);
   a.qkv = Value("qkv", t, q);
@@ -183,6 +194,10 @@ Builder::Routing Builder::DeclareRouting() {
     r.shared_act = Value("shared_act", t, s_.shared_ffn);
     r.shared_out = Value("shared_out", t, h);
     r.shared_gate_up_grad = Value("shared_gate_up.grad", t, 2 * s_.shared_ffn);
+    if (s_.shared_gate) {
+      r.shared_gate = Value("shared_gate", t, 1);
+      r.shared_gate_grad = Value("shared_gate.grad", t, 1);
+    }
   }
   return r;
 }
@@ -196,18 +211,16 @@ Builder::PreDispatch Builder::AttentionHalf(const Attention& a,
   const int rows_scratch = Value("scratch.grad", s_.tokens,
                                  std::max(s_.hidden, s_.heads * s_.head_dim));
   PreDispatch p;
-  p.forward = {R(x_),     W(a.rstd1), W(a.xn1),   W(a.qkv),
-               W(a.attn), W(a.lse),   S(scratch), W(a.h1)};
-  p.dgrad = {R(dy_),          R(x_),
-             R(a.rstd1),      R(a.xn1),
-             R(a.qkv),        R(a.attn),
-             R(a.lse),        S(d_scratch),
-             S(rows_scratch), {a.h1_grad, h1_grad},
-             W(a.qkv_grad),   W(dx_)};
+  p.forward = {R(x_),    W(a.rstd1), W(a.xn1), W(a.qk),    W(a.qk_rstd),
+               W(a.qkv), W(a.attn),  W(a.lse), S(scratch), W(a.h1)};
+  p.dgrad = {R(dy_),        R(x_),        R(a.rstd1),      R(a.xn1),
+             R(a.qk),       R(a.qk_rstd), R(a.qkv),        R(a.attn),
+             R(a.lse),      S(d_scratch), S(rows_scratch), {a.h1_grad, h1_grad},
+             W(a.qkv_grad), W(dx_)};
   p.wgrad = {R(a.xn1), R(a.qkv_grad), R(a.attn), R(a.h1_grad)};
-  p.params = {a.norm1, a.qkv_w, a.out_w};
-  p.dgrad_grads = {a.norm1};
-  p.wgrad_grads = {a.qkv_w, a.out_w};
+  p.params = {a.norm1, a.qkv_w, a.out_w, a.qkv_b, a.out_b, a.q_norm, a.k_norm};
+  p.dgrad_grads = {a.norm1, a.q_norm, a.k_norm};
+  p.wgrad_grads = {a.qkv_w, a.out_w, a.qkv_b, a.out_b};
   p.flops = AttentionFlops();
   return p;
 }
@@ -241,12 +254,17 @@ void Builder::AddSharedExpert(const Routing& r, PreDispatch& p) {
   const int down =
       Param("shared_down", {s_.hidden, s_.shared_ffn}, ResidualStd());
   const int act_grad = Value("shared_act.grad", s_.tokens, s_.shared_ffn);
-  Append(p.forward, {W(r.shared_gate_up), W(r.shared_act), W(r.shared_out)});
-  Append(p.dgrad, {R(r.shared_gate_up), S(act_grad), W(r.shared_gate_up_grad)});
-  Append(p.wgrad,
-         {R(r.xn2), R(r.shared_gate_up_grad), R(r.shared_act), R(dy_)});
-  Append(p.params, {gate_up, down});
-  Append(p.wgrad_grads, {gate_up, down});
+  const int gate = s_.shared_gate
+                       ? Param("shared_gate", {1, s_.hidden}, s_.init_std)
+                       : kAbsent;
+  Append(p.forward, {W(r.shared_gate_up), W(r.shared_act), W(r.shared_out),
+                     W(r.shared_gate)});
+  Append(p.dgrad, {R(r.shared_gate_up), S(act_grad), W(r.shared_gate_up_grad),
+                   R(r.shared_gate), W(r.shared_gate_grad)});
+  Append(p.wgrad, {R(r.xn2), R(r.shared_gate_up_grad), R(r.shared_act), R(dy_),
+                   R(r.shared_gate_grad)});
+  Append(p.params, {gate_up, down, gate});
+  Append(p.wgrad_grads, {gate_up, down, gate});
   p.flops += 6.0 * s_.tokens * s_.hidden * s_.shared_ffn;
 }
 

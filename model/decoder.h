@@ -1,8 +1,8 @@
 // Declares the decoder-only transformer of a job: embedding, decoder layers
 // (attention with experts or a dense MLP), head and loss.
 //
-// The enums number the args, params and grads of each phase; worker/layers
-// receives its spans in exactly these orders.
+// The enums number the args, params and grads of each phase as worker/layers
+// receives them. What the shape leaves out keeps its number and is null there.
 #ifndef WEFT_MODEL_DECODER_H_
 #define WEFT_MODEL_DECODER_H_
 
@@ -36,6 +36,8 @@ enum Forward {
   kX,            // read  x [T,H]
   kRstd1,        // write [T]
   kXn1,          // write [T,H] norm1(x)
+  kQk,           // write [T,(heads+kv_heads)*head_dim] before their norms
+  kQkRstd,       // write [T,heads+kv_heads]; these two with qk_norm only
   kQkv,          // write [T,Q] after rotary
   kAttnOut,      // write [T,A]
   kLse,          // write [T,heads]
@@ -61,12 +63,15 @@ enum Forward {
   kSharedGateUp,  // write [T,2*shared]
   kSharedAct,     // write [T,shared]
   kSharedOut,     // write [T,H]
+  kSharedGate,    // write [T] sigmoid(gate_w . xn2); gated only
 };
 enum Dgrad {
   kDDy,           // read [T,H] gradient of the layer's output
   kDX,            // read x
   kDRstd1,        // read
   kDXn1,          // read
+  kDQk,           // read
+  kDQkRstd,       // read; these two with qk_norm only
   kDQkv,          // read
   kDAttnOut,      // read
   kDLse,          // read
@@ -94,6 +99,8 @@ enum Dgrad {
   kDSharedGateUp,      // read
   kDSharedActGrad,     // scratch [T,shared]
   kDSharedGateUpGrad,  // write [T,2*shared]
+  kDSharedGate,        // read; gated only, like the next
+  kDSharedGateGrad,    // write [T] gradient of the gate before its sigmoid
 };
 enum Wgrad {
   kWXn1,      // read
@@ -105,19 +112,34 @@ enum Wgrad {
   kWSharedGateUpGrad,  // read
   kWSharedAct,         // read
   kWDy,                // read
+  kWSharedGateGrad,    // read; gated only
 };
 // Read by forward and by dgrad.
 enum Params {
   kNorm1,          // [H]
   kQkvW,           // [Q,H]
   kOutW,           // [H,A]
+  kQkvB,           // [Q]         optional, like the next three
+  kOutB,           // [H]
+  kQNorm,          // [head_dim]
+  kKNorm,          // [head_dim]
   kNorm2,          // [H]      MoE layers only, like the rest
   kRouterW,        // [E,H]
   kSharedGateUpW,  // [2*shared,H]
   kSharedDownW,    // [H,shared]
+  kSharedGateW,    // [1,H]
 };
-enum DgradGrads { kGNorm1, kGNorm2, kGRouter };  // dense layers: norm1 only
-enum WgradGrads { kGQkv, kGOut, kGSharedGateUp, kGSharedDown };
+// Dense layers end before norm2.
+enum DgradGrads { kGNorm1, kGQNorm, kGKNorm, kGNorm2, kGRouter };
+enum WgradGrads {
+  kGQkv,
+  kGOut,
+  kGQkvB,
+  kGOutB,
+  kGSharedGateUp,
+  kGSharedDown,
+  kGSharedGate,
+};
 }  // namespace pre_dispatch
 
 namespace counts {

@@ -27,6 +27,9 @@ Shape ShapeOf(const v1::TrainingJob& job) {
   shape.kv_heads = Or(attention.num_kv_heads(), attention.num_heads());
   shape.head_dim = attention.head_dim() != 0 ? attention.head_dim()
                                              : shape.hidden / shape.heads;
+  shape.qkv_bias = attention.qkv_bias();
+  shape.out_bias = attention.output_bias();
+  shape.qk_norm = attention.qk_norm();
   shape.ffn = model.ffn_hidden_size();
   shape.tie_embeddings = model.tie_embeddings();
   shape.norm_epsilon = Or(model.norm_epsilon(), 1e-5);
@@ -39,6 +42,7 @@ Shape ShapeOf(const v1::TrainingJob& job) {
     shape.top_k = model.moe().top_k();
     shape.expert_ffn = model.moe().expert_hidden_size();
     shape.shared_ffn = model.moe().shared_expert_hidden_size();
+    shape.shared_gate = model.moe().shared_expert_gate();
     shape.renormalize_top_k =
         model.moe().top_k_normalization() != v1::TOP_K_NORMALIZATION_RAW;
   }

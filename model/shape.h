@@ -23,6 +23,10 @@ struct Shape {
   int64_t expert_ffn = 0;  // intermediate width of an expert
   int64_t shared_ffn = 0;  // 0: no shared expert
   bool renormalize_top_k = true;
+  bool shared_gate = false;  // of the shared expert
+  bool qkv_bias = false;
+  bool out_bias = false;
+  bool qk_norm = false;  // RMSNorm of each head of queries and keys
   bool tie_embeddings = false;
   double norm_epsilon = 1e-5;
   double rope_theta = 10000;
@@ -38,6 +42,8 @@ struct Shape {
 
   // Of queries, keys and values side by side.
   int64_t qkv_columns() const { return (heads + 2 * kv_heads) * head_dim; }
+  // Heads of queries and keys.
+  int64_t qk_heads() const { return heads + kv_heads; }
   // Experts of a layer on one rank.
   int64_t local_experts() const { return experts / ep; }
   // Rows a rank sends to experts in one layer.

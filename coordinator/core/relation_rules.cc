@@ -129,6 +129,15 @@ Finding CheckDenseLayers(const Job& job) {
   return {};
 }
 
+Finding CheckSharedGate(const Job& job) {
+  const v1::MoeConfig& moe = job.model().moe();
+  if (!moe.shared_expert_gate() || moe.shared_expert_hidden_size() > 0) {
+    return {};
+  }
+  return "model.moe.shared_expert_gate=true but "
+         "model.moe.shared_expert_hidden_size=0: there is nothing to gate";
+}
+
 Finding CheckTopK(const Job& job) {
   const v1::MoeConfig& moe = job.model().moe();
   if (moe.top_k() <= moe.num_experts()) return {};
@@ -256,18 +265,6 @@ Finding CheckBytes(const Job& job) {
                       static_cast<int64_t>(bytes >> 50), " PiB");
 }
 
-Finding CheckStrategy(const Job& job) {
-  const v1::ShardingStrategy strategy = job.fsdp().strategy();
-  if (strategy != v1::SHARDING_STRATEGY_OPTIM &&
-      strategy != v1::SHARDING_STRATEGY_OPTIM_GRADS) {
-    return {};
-  }
-  const auto* value =
-      v1::ShardingStrategy_descriptor()->FindValueByNumber(strategy);
-  return absl::StrCat("fsdp.strategy=", EnumText(*value),
-                      " is not supported yet by this version");
-}
-
 Finding CheckMinLearningRate(const Job& job) {
   const v1::OptimizerConfig& optimizer = job.optimizer();
   if (optimizer.min_learning_rate() <= optimizer.learning_rate()) return {};
@@ -316,6 +313,8 @@ constexpr RelationRule kRelationRules[] = {
     {"model.dense_layers", "model.num_layers",
      "ascending layer indices in [0, num_layers)", CheckDenseLayers},
     {"model.moe.top_k", "model.moe.num_experts", "1 to num_experts", CheckTopK},
+    {"model.moe.shared_expert_gate", "model.moe.shared_expert_hidden_size",
+     "false without a shared expert", CheckSharedGate},
     {"model.moe.top_k_normalization", "model.moe.top_k",
      "raw, or top_k of 2 and more", CheckRouterLearns},
     {"parallel.ep", "parallel.world", "a divisor of world",
@@ -332,7 +331,6 @@ constexpr RelationRule kRelationRules[] = {
      "at most 2147483647 rows an expert-parallel rank", CheckRows},
     {"model", "model.attention,batch,data,parallel",
      "sizes whose bytes can be counted, up to 1024 PiB", CheckBytes},
-    {"fsdp.strategy", "", "no_shard or optim_grads_params", CheckStrategy},
     {"optimizer.min_learning_rate", "optimizer.learning_rate",
      "0 to learning_rate", CheckMinLearningRate},
     {"optimizer.warmup_steps", "steps", "0 to steps", CheckWarmup},

@@ -271,11 +271,9 @@ std::vector<RelationCase> RunCases() {
        "attention { head_dim: 64 } "
        "moe { num_experts: 4096 top_k: 2 expert_hidden_size: 1048576 } }",
        "model", "1024 PiB", "PiB"},
-      {"fsdp { strategy: SHARDING_STRATEGY_OPTIM }", "fsdp.strategy",
-       "must be no_shard or optim_grads_params",
-       "fsdp.strategy=optim is not supported yet by this"},
-      {"fsdp { strategy: SHARDING_STRATEGY_OPTIM_GRADS }", "fsdp.strategy",
-       "no_shard", "not supported yet by this version"},
+      {"model { moe { shared_expert_gate: true } }",
+       "model.moe.shared_expert_gate", "false without a shared expert",
+       "there is nothing to gate"},
       {"optimizer { min_learning_rate: 0.01 }", "optimizer.min_learning_rate",
        "0 to learning_rate", "0.01 is above optimizer.learning_rate=0.001"},
       {"optimizer { warmup_steps: 4 }", "optimizer.warmup_steps", "0 to steps",
@@ -376,14 +374,14 @@ TEST(ValidateTest, ListsAllViolationsAtOnce) {
       "name: 'X' model { vocab_size: 1 moe { top_k: 9 } } "
       "parallel { world: 4 ep: 3 } batch { global_batch: 7 } "
       "optimizer { learning_rate: -1 warmup_steps: 9 } "
-      "fsdp { strategy: SHARDING_STRATEGY_OPTIM }");
+      "output { trace_step: 7 }");
   job.mutable_optimizer()->set_epsilon(std::nan(""));
   EXPECT_THAT(
       Fields(Validate(job)),
       ::testing::UnorderedElementsAre(
           "name", "model.vocab_size", "model.moe.top_k", "parallel.ep",
           "parallel.ep", "batch.global_batch", "optimizer.learning_rate",
-          "optimizer.warmup_steps", "optimizer.epsilon", "fsdp.strategy"));
+          "optimizer.warmup_steps", "optimizer.epsilon", "output.trace_step"));
 }
 
 TEST(ValidateTest, StaysSaneWithExtremeNumbers) {

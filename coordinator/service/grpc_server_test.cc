@@ -144,8 +144,8 @@ TEST_F(GrpcServerTest, ARefusedJobListsAllViolationsAndChangesNothing) {
   const std::string before = StoreBytes();
   v1::Job job;
   const grpc::Status status = client_->Submit(
-      MakeJobWith("model { hidden_size: -1 } parallel { ep: 3 } steps: -5 "
-                  "fsdp { strategy: SHARDING_STRATEGY_OPTIM }"),
+      MakeJobWith("model { hidden_size: -1 moe { shared_expert_gate: true } } "
+                  "parallel { ep: 3 } steps: -5"),
       &job, "request-1");
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(), HasSubstr("5 rules are broken"));
@@ -155,9 +155,9 @@ TEST_F(GrpcServerTest, ARefusedJobListsAllViolationsAndChangesNothing) {
     fields.push_back(violation.field());
     EXPECT_THAT(violation.description(), HasSubstr(violation.field()));
   }
-  EXPECT_THAT(fields,
-              UnorderedElementsAre("model.hidden_size", "parallel.ep",
-                                   "parallel.ep", "steps", "fsdp.strategy"));
+  EXPECT_THAT(fields, UnorderedElementsAre("model.hidden_size", "parallel.ep",
+                                           "parallel.ep", "steps",
+                                           "model.moe.shared_expert_gate"));
   EXPECT_EQ(StoreBytes(), before);
 }
 

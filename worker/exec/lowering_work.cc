@@ -64,14 +64,23 @@ absl::Status LoweredProgram::BindNode(const Program& program, int id) {
     return absl::UnimplementedError(
         absl::StrCat(labels_[id], ": no function computes it"));
   }
+  const model::PhaseDecl& phase = *node.Find(op.phase);
   std::vector<void*>& args = args_.emplace_back();
-  for (int value : op.args) args.push_back(Address(program.values[value]));
+  for (int slot : phase.arg_slots) {
+    args.push_back(slot < 0 ? nullptr : Address(program.values[op.args[slot]]));
+  }
   std::vector<const float*>& params = params_.emplace_back();
-  for (const schedule::ParamUse& use : op.params) {
-    params.push_back(ParamAddress(program, use));
+  for (int slot : phase.param_slots) {
+    params.push_back(slot < 0 ? nullptr
+                              : ParamAddress(program, op.params[slot]));
   }
   std::vector<layers::Grad>& grads = grads_.emplace_back();
-  for (const schedule::GradUse& use : op.grads) {
+  for (int slot : phase.grad_slots) {
+    if (slot < 0) {
+      grads.push_back({});
+      continue;
+    }
+    const schedule::GradUse& use = op.grads[slot];
     grads.push_back({GradAddress(program, use), use.accumulate});
   }
   layers::NodeContext& ctx = work.ctx;

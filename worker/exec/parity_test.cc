@@ -169,6 +169,13 @@ TEST_P(ParityTest, TiedEmbeddingsInOneMicrobatch) {
   CompareAll(tiny, SyntheticSamples::Kind::kRule);
 }
 
+TEST_P(ParityTest, EveryOptionalPartOfALayer) {
+  TinyJob tiny;
+  tiny.microbatches = 2;
+  tiny.optional_parts = true;
+  CompareAll(tiny, SyntheticSamples::Kind::kRule);
+}
+
 TEST_P(ParityTest, ExpertsWithoutTokens) {
   TinyJob tiny;
   tiny.microbatches = 3;

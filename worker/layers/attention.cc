@@ -1,9 +1,12 @@
 #include "worker/layers/attention.h"
 
+#include <array>
 #include <cmath>
 
 #include "kernels/ops/attention/attention.h"
+#include "kernels/ops/bias/bias.h"
 #include "kernels/ops/elementwise/elementwise.h"
+#include "kernels/ops/head_norm/head_norm.h"
 #include "kernels/ops/rope/rope.h"
 #include "model/decoder.h"
 #include "worker/layers/linear.h"
@@ -40,6 +43,77 @@ ops::RopeArgs Rope(const NodeContext& ctx, float* qkv) {
   return args;
 }
 
+// The norms of queries and of keys, which lie behind the queries in a row.
+struct HeadNorm {
+  ops::HeadNormShape shape;
+  int64_t column = 0;  // of qkv, and of what is kept of it
+  int64_t rstd_column = 0;
+  int param = 0;
+  int grad = 0;
+};
+
+std::array<HeadNorm, 2> HeadNormsOf(const model::Shape& s) {
+  ops::HeadNormShape shape;
+  shape.tokens = s.tokens;
+  shape.head_dim = s.head_dim;
+  shape.stride = s.qkv_columns();
+  shape.kept_stride = s.qk_heads() * s.head_dim;
+  shape.rstd_stride = s.qk_heads();
+  HeadNorm q = {shape, 0, 0, pd::kQNorm, pd::kGQNorm};
+  HeadNorm k = {shape, s.heads * s.head_dim, s.heads, pd::kKNorm, pd::kGKNorm};
+  q.shape.heads = s.heads;
+  k.shape.heads = s.kv_heads;
+  return {q, k};
+}
+
+void HeadNormsForward(const NodeContext& ctx, device::Stream& stream) {
+  for (const HeadNorm& norm : HeadNormsOf(*ctx.shape)) {
+    ops::HeadNormForwardArgs args;
+    args.shape = norm.shape;
+    args.eps = static_cast<float>(ctx.shape->norm_epsilon);
+    args.weight = ctx.params[norm.param];
+    args.qkv = ctx.f32(pd::kQkv) + norm.column;
+    args.x = ctx.f32(pd::kQk) + norm.column;
+    args.rstd = ctx.f32(pd::kQkRstd) + norm.rstd_column;
+    ops::HeadNormForward(args, stream);
+  }
+}
+
+void HeadNormsBackward(const NodeContext& ctx, device::Stream& stream) {
+  for (const HeadNorm& norm : HeadNormsOf(*ctx.shape)) {
+    ops::HeadNormBackwardArgs args;
+    args.shape = norm.shape;
+    args.weight = ctx.params[norm.param];
+    args.x = ctx.f32(pd::kDQk) + norm.column;
+    args.rstd = ctx.f32(pd::kDQkRstd) + norm.rstd_column;
+    args.d_qkv = ctx.f32(pd::kDQkvGrad) + norm.column;
+    args.dweight = ctx.grads[norm.grad].data;
+    args.accumulate = ctx.grads[norm.grad].accumulate;
+    ops::HeadNormBackward(args, stream);
+  }
+}
+
+void AddBias(int64_t rows, int64_t columns, const float* bias, float* y,
+             device::Stream& stream) {
+  ops::BiasForwardArgs args;
+  args.rows = rows;
+  args.columns = columns;
+  args.bias = bias;
+  args.y = y;
+  ops::BiasForward(args, stream);
+}
+
+void BiasWgrad(int64_t rows, int64_t columns, const float* dy,
+               const Grad& dbias, device::Stream& stream) {
+  ops::BiasWgradArgs args;
+  args.rows = rows;
+  args.columns = columns;
+  args.dy = dy;
+  args.dbias = dbias.data;
+  args.accumulate = dbias.accumulate;
+  ops::BiasWgrad(args, stream);
+}
+
 Linear QkvSize(const model::Shape& s) {
   return {s.tokens, s.hidden, s.qkv_columns()};
 }
@@ -55,6 +129,11 @@ void AttentionHalfForward(const NodeContext& ctx, device::Stream& stream) {
               ctx.f32(pd::kRstd1), stream);
   Forward(QkvSize(s), ctx.f32(pd::kXn1), ctx.params[pd::kQkvW],
           ctx.f32(pd::kQkv), stream);
+  if (s.qkv_bias) {
+    AddBias(s.tokens, s.qkv_columns(), ctx.params[pd::kQkvB], ctx.f32(pd::kQkv),
+            stream);
+  }
+  if (s.qk_norm) HeadNormsForward(ctx, stream);
   ops::RopeForward(Rope(ctx, ctx.f32(pd::kQkv)), stream);
 
   ops::AttentionForwardArgs attention;
@@ -67,6 +146,10 @@ void AttentionHalfForward(const NodeContext& ctx, device::Stream& stream) {
 
   Forward(OutSize(s), ctx.f32(pd::kAttnOut), ctx.params[pd::kOutW],
           ctx.f32(pd::kH1), stream);
+  if (s.out_bias) {
+    AddBias(s.tokens, s.hidden, ctx.params[pd::kOutB], ctx.f32(pd::kH1),
+            stream);
+  }
   ops::AddArgs residual;
   residual.count = s.tokens * s.hidden;
   residual.a = ctx.f32(pd::kX);
@@ -92,6 +175,7 @@ void AttentionHalfDgrad(const NodeContext& ctx, const float* d_h1,
   attention.scratch = ctx.f32(pd::kDAttnScratch);
   ops::AttentionBackward(attention, stream);
   ops::RopeBackward(Rope(ctx, ctx.f32(pd::kDQkvGrad)), stream);
+  if (s.qk_norm) HeadNormsBackward(ctx, stream);
 
   Dgrad(QkvSize(s), ctx.f32(pd::kDQkvGrad), ctx.params[pd::kQkvW], scratch,
         stream);
@@ -112,6 +196,14 @@ void AttentionHalfWgrad(const NodeContext& ctx, device::Stream& stream) {
         ctx.grads[pd::kGQkv], stream);
   Wgrad(OutSize(s), ctx.f32(pd::kWH1Grad), ctx.f32(pd::kWAttnOut),
         ctx.grads[pd::kGOut], stream);
+  if (s.qkv_bias) {
+    BiasWgrad(s.tokens, s.qkv_columns(), ctx.f32(pd::kWQkvGrad),
+              ctx.grads[pd::kGQkvB], stream);
+  }
+  if (s.out_bias) {
+    BiasWgrad(s.tokens, s.hidden, ctx.f32(pd::kWH1Grad), ctx.grads[pd::kGOutB],
+              stream);
+  }
 }
 
 int64_t AttentionForwardScratch(const model::Shape& shape) {

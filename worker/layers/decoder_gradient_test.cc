@@ -105,18 +105,28 @@ SmallShape Make(bool moe, int64_t layers, int64_t shared, bool renormalize,
   return shape;
 }
 
+SmallShape Optional(bool moe) {
+  SmallShape shape = Make(moe, 2, moe ? 6 : 0, true, false);
+  shape.shared_gate = moe;
+  shape.biases = true;
+  shape.qk_norm = true;
+  return shape;
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, DecoderGradientTest,
                          ::testing::Values(Make(true, 1, 0, true, false),
                                            Make(true, 2, 6, false, false),
                                            Make(false, 2, 0, true, true),
-                                           Make(true, 1, 6, true, true)),
+                                           Make(true, 1, 6, true, true),
+                                           Optional(true), Optional(false)),
                          [](const ::testing::TestParamInfo<SmallShape>& info) {
                            return absl::StrCat(
                                info.param.moe ? "Moe" : "Dense",
                                info.param.layers,
                                info.param.shared_ffn > 0 ? "Shared" : "",
                                info.param.renormalize ? "" : "Raw",
-                               info.param.tied ? "Tied" : "");
+                               info.param.tied ? "Tied" : "",
+                               info.param.biases ? "GateBiasesNorms" : "");
                          });
 
 }  // namespace

@@ -1,5 +1,6 @@
 // pre_dispatch of an MoE layer: attention, norm2, router, permutation into the
 // send buffer, and the shared expert.
+#include "kernels/ops/elementwise/elementwise.h"
 #include "kernels/ops/permute/permute.h"
 #include "kernels/ops/router/router.h"
 #include "kernels/ops/swiglu/swiglu.h"
@@ -30,6 +31,8 @@ Linear SharedGateUpSize(const model::Shape& s) {
 Linear SharedDownSize(const model::Shape& s) {
   return {s.tokens, s.shared_ffn, s.hidden};
 }
+
+Linear SharedGateSize(const model::Shape& s) { return {s.tokens, s.hidden, 1}; }
 
 void Route(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
@@ -77,14 +80,29 @@ void Permute(const NodeContext& ctx, device::Stream& stream) {
   ops::GatherElements(probs, stream);
 }
 
+void SharedGateForward(const NodeContext& ctx, device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
+  float* gate = ctx.f32(pd::kSharedGate);
+  Forward(SharedGateSize(s), ctx.f32(pd::kXn2), ctx.params[pd::kSharedGateW],
+          gate, stream);
+  ops::SigmoidArgs sigmoid;
+  sigmoid.count = s.tokens;
+  sigmoid.x = gate;
+  sigmoid.out = gate;
+  ops::Sigmoid(sigmoid, stream);
+}
+
+// The gate is a factor of the activation's rows: down is linear.
 void SharedExpertForward(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
+  if (s.shared_gate) SharedGateForward(ctx, stream);
   Forward(SharedGateUpSize(s), ctx.f32(pd::kXn2),
           ctx.params[pd::kSharedGateUpW], ctx.f32(pd::kSharedGateUp), stream);
   ops::SwigluForwardArgs act;
   act.rows = s.tokens;
   act.ffn = s.shared_ffn;
   act.gate_up = ctx.f32(pd::kSharedGateUp);
+  act.prob = ctx.f32(pd::kSharedGate);
   act.out = ctx.f32(pd::kSharedAct);
   ops::SwigluForward(act, stream);
   Forward(SharedDownSize(s), ctx.f32(pd::kSharedAct),
@@ -129,6 +147,20 @@ void RouteBackward(const NodeContext& ctx, device::Stream& stream) {
         ctx.grads[pd::kGRouter], stream);
 }
 
+// From the gradient of the gate to that of its input, which is added to d_xn2.
+void SharedGateDgrad(const NodeContext& ctx, device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
+  float* d_gate = ctx.f32(pd::kDSharedGateGrad);
+  ops::SigmoidDgradArgs sigmoid;
+  sigmoid.count = s.tokens;
+  sigmoid.y = ctx.f32(pd::kDSharedGate);
+  sigmoid.dy = d_gate;
+  sigmoid.out = d_gate;
+  ops::SigmoidDgrad(sigmoid, stream);
+  AddDgrad(SharedGateSize(s), d_gate, ctx.params[pd::kSharedGateW],
+           ctx.f32(pd::kDXn2Grad), stream);
+}
+
 // Adds to d_xn2.
 void SharedExpertDgrad(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
@@ -138,9 +170,12 @@ void SharedExpertDgrad(const NodeContext& ctx, device::Stream& stream) {
   act.rows = s.tokens;
   act.ffn = s.shared_ffn;
   act.gate_up = ctx.f32(pd::kDSharedGateUp);
+  act.prob = ctx.f32(pd::kDSharedGate);
   act.d_out = ctx.f32(pd::kDSharedActGrad);
   act.d_gate_up = ctx.f32(pd::kDSharedGateUpGrad);
+  act.d_prob = ctx.f32(pd::kDSharedGateGrad);
   ops::SwigluBackward(act, stream);
+  if (s.shared_gate) SharedGateDgrad(ctx, stream);
   AddDgrad(SharedGateUpSize(s), ctx.f32(pd::kDSharedGateUpGrad),
            ctx.params[pd::kSharedGateUpW], ctx.f32(pd::kDXn2Grad), stream);
 }
@@ -184,6 +219,9 @@ absl::Status MoePreDispatchWgrad(const NodeContext& ctx,
         ctx.f32(pd::kWXn2), ctx.grads[pd::kGSharedGateUp], stream);
   Wgrad(SharedDownSize(s), ctx.f32(pd::kWDy), ctx.f32(pd::kWSharedAct),
         ctx.grads[pd::kGSharedDown], stream);
+  if (!s.shared_gate) return absl::OkStatus();
+  Wgrad(SharedGateSize(s), ctx.f32(pd::kWSharedGateGrad), ctx.f32(pd::kWXn2),
+        ctx.grads[pd::kGSharedGate], stream);
   return absl::OkStatus();
 }
 

@@ -1,7 +1,7 @@
 // What a node function is given: exactly the memory its phase declared.
 //
 // Guarantees of the caller (worker/exec): `args`, `params` and `grads` hold one
-// entry for each the phase declares, in that order (the enums of
+// entry for each number of the phase's enums (those of
 // model/decoder.h name them); all sizes follow from `shape` and, for received
 // rows, from the counts the phase reads. Nothing else may be touched, and
 // nothing can be allocated.

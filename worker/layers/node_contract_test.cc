@@ -131,7 +131,8 @@ std::string ShapeName(const ::testing::TestParamInfo<SmallShape>& info) {
   return absl::StrCat(info.param.moe ? "Moe" : "Dense",
                       info.param.shared_ffn > 0 ? "Shared" : "",
                       info.param.renormalize ? "" : "Raw",
-                      info.param.tied ? "Tied" : "");
+                      info.param.tied ? "Tied" : "",
+                      info.param.qk_norm ? "Optional" : "");
 }
 
 SmallShape Dense() {
@@ -151,9 +152,17 @@ SmallShape RawTied() {
   return shape;
 }
 
+SmallShape Optional() {
+  SmallShape shape = Shared();
+  shape.shared_gate = true;
+  shape.biases = true;
+  shape.qk_norm = true;
+  return shape;
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, NodeContractTest,
                          ::testing::Values(SmallShape(), Dense(), Shared(),
-                                           RawTied()),
+                                           RawTied(), Optional()),
                          ShapeName);
 
 }  // namespace

@@ -15,7 +15,8 @@ using model::Phase;
 absl::Status CheckArg(const model::ModelDecl& model,
                       const model::PhaseDecl& phase, int arg,
                       int64_t needed_bytes) {
-  const model::ValueDecl& value = model.values[phase.args[arg].value];
+  const model::ValueDecl& value =
+      model.values[phase.args[phase.arg_slots[arg]].value];
   if (value.max_bytes() >= needed_bytes) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(
       "scratch ", value.name, " is declared with ", value.max_bytes(),

@@ -58,9 +58,9 @@ class CpuRankTest : public ::testing::Test {
     *prepare.mutable_binding() =
         schedule::ToProto(schedule::Binding{0, plan->world});
     *prepare.mutable_units() = schedule::ToProto(plan->units);
-    *prepare.mutable_train() = schedule::ToProto(plan->train);
+    *prepare.mutable_train() = schedule::ToProto(*plan, plan->train);
     if (plan->eval.has_value()) {
-      *prepare.mutable_eval() = schedule::ToProto(*plan->eval);
+      *prepare.mutable_eval() = schedule::ToProto(*plan, *plan->eval);
     }
     return prepare;
   }

@@ -35,6 +35,23 @@ struct AxpyArgs {
 };
 void Axpy(const AxpyArgs& args, device::Stream& stream);
 
+// out = 1 / (1 + exp(-x))
+struct SigmoidArgs {
+  int64_t count = 0;
+  const float* x = nullptr;
+  float* out = nullptr;
+};
+void Sigmoid(const SigmoidArgs& args, device::Stream& stream);
+
+// out = dy * y * (1 - y), the gradient of x when y = sigmoid(x).
+struct SigmoidDgradArgs {
+  int64_t count = 0;
+  const float* y = nullptr;
+  const float* dy = nullptr;
+  float* out = nullptr;
+};
+void SigmoidDgrad(const SigmoidDgradArgs& args, device::Stream& stream);
+
 // out = value
 struct FillArgs {
   int64_t count = 0;

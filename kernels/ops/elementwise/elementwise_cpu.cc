@@ -21,6 +21,18 @@ void Axpy(const AxpyArgs& args, device::Stream& stream) {
   }
 }
 
+void Sigmoid(const SigmoidArgs& args, device::Stream& stream) {
+  for (int64_t i = 0; i < args.count; ++i) {
+    args.out[i] = 1.0f / (1.0f + std::exp(-args.x[i]));
+  }
+}
+
+void SigmoidDgrad(const SigmoidDgradArgs& args, device::Stream& stream) {
+  for (int64_t i = 0; i < args.count; ++i) {
+    args.out[i] = args.dy[i] * args.y[i] * (1.0f - args.y[i]);
+  }
+}
+
 void Fill(const FillArgs& args, device::Stream& stream) {
   std::fill_n(args.out, args.count, args.value);
 }

@@ -56,6 +56,38 @@ TEST_P(Elementwise, AxpyRoundsOnce) {
       y, Expected([](float a, float b) { return std::fma(1.7f, a, b); })));
 }
 
+TEST_P(Elementwise, SigmoidMatchesADoubleLoop) {
+  testing::Doubles expected;
+  for (float a : a_) {
+    expected.push_back(1 / (1 + std::exp(-static_cast<double>(a))));
+  }
+  Floats out = a_;
+  Sigmoid({n_, out.data(), out.data()}, InlineStream());
+  EXPECT_TRUE(testing::Close(out, expected, 0, 3e-7));
+}
+
+TEST_P(Elementwise, SigmoidDgradIsTheGradient) {
+  Floats y = a_;
+  Sigmoid({n_, y.data(), y.data()}, InlineStream());
+  Floats dx = b_;
+  SigmoidDgrad({n_, y.data(), dx.data(), dx.data()}, InlineStream());
+  const testing::Doubles expected = testing::NumericGradient(
+      [&](const testing::Doubles& x) {
+        testing::Doubles sigmoid;
+        for (double v : x) sigmoid.push_back(1 / (1 + std::exp(-v)));
+        return testing::Dot(sigmoid, b_);
+      },
+      testing::ToDoubles(a_));
+  EXPECT_TRUE(testing::Close(dx, expected, 1e-6, 1e-5));
+}
+
+TEST(SigmoidTest, LargeInputsNeitherOverflowNorGoAstray) {
+  const Floats x = {-1e30f, -200, 200, 1e30f};
+  Floats y = Unwritten(4);
+  Sigmoid({4, x.data(), y.data()}, InlineStream());
+  EXPECT_EQ(y, Floats({0, 0, 1, 1}));
+}
+
 TEST_P(Elementwise, FillAndCopy) {
   Floats out = Unwritten(n_ + 1);
   out[n_] = -1.0f;

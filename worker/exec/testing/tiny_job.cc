@@ -14,6 +14,9 @@ v1::TrainingJob MakeJob(const TinyJob& tiny) {
   model.set_init_std(0.2);
   model.mutable_attention()->set_num_heads(4);
   model.mutable_attention()->set_num_kv_heads(2);
+  model.mutable_attention()->set_qkv_bias(tiny.optional_parts);
+  model.mutable_attention()->set_output_bias(tiny.optional_parts);
+  model.mutable_attention()->set_qk_norm(tiny.optional_parts);
   if (tiny.dense_layers > 0) model.set_ffn_hidden_size(20);
   for (int i = 0; i < tiny.dense_layers; ++i) model.add_dense_layers(i);
   v1::MoeConfig& moe = *model.mutable_moe();
@@ -21,6 +24,7 @@ v1::TrainingJob MakeJob(const TinyJob& tiny) {
   moe.set_top_k(2);
   moe.set_expert_hidden_size(12);
   if (tiny.shared_expert) moe.set_shared_expert_hidden_size(8);
+  moe.set_shared_expert_gate(tiny.optional_parts && tiny.shared_expert);
   job.mutable_data()->set_prefix("synthetic");
   job.mutable_data()->set_sequence_length(tiny.sequence_length);
   job.mutable_parallel()->set_world(tiny.world);

@@ -21,6 +21,7 @@ struct TinyJob {
   v1::ShardingStrategy strategy = v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS;
   bool tied = false;
   bool shared_expert = true;
+  bool optional_parts = false;  // biases, norms of heads, a gated shared expert
   int dense_layers = 1;  // the first ones
   int layers = 3;
   int experts = 4;

@@ -43,6 +43,10 @@ model::Shape MakeShape(const SmallShape& small) {
   shape.expert_ffn = 10;
   shape.shared_ffn = small.shared_ffn;
   shape.renormalize_top_k = small.renormalize;
+  shape.shared_gate = small.shared_gate;
+  shape.qkv_bias = small.biases;
+  shape.out_bias = small.biases;
+  shape.qk_norm = small.qk_norm;
   shape.tie_embeddings = small.tied;
   shape.moe_layer.assign(small.layers, small.moe);
   shape.sequence = 5;
@@ -90,13 +94,20 @@ NodeContext NodeRunner::Context(int layer, const model::PhaseDecl& phase) {
   args_.clear();
   param_args_.clear();
   grad_args_.clear();
-  for (const model::Arg& arg : phase.args) {
-    args_.push_back(values_[arg.value].data());
+  for (int slot : phase.arg_slots) {
+    args_.push_back(slot < 0 ? nullptr
+                             : values_[phase.args[slot].value].data());
   }
-  for (int param : phase.params_read) {
-    param_args_.push_back(params_[param].data());
+  for (int slot : phase.param_slots) {
+    param_args_.push_back(slot < 0 ? nullptr
+                                   : params_[phase.params_read[slot]].data());
   }
-  for (int param : phase.grads_written) {
+  for (int slot : phase.grad_slots) {
+    if (slot < 0) {
+      grad_args_.push_back({});
+      continue;
+    }
+    const int param = phase.grads_written[slot];
     grad_args_.push_back({grads_[param].data(), writes_[param]++ > 0});
   }
   NodeContext ctx;

@@ -25,6 +25,9 @@ struct SmallShape {
   int64_t shared_ffn = 0;
   bool renormalize = true;
   bool tied = false;
+  bool shared_gate = false;
+  bool biases = false;  // of qkv and of the output projection
+  bool qk_norm = false;
 };
 model::Shape MakeShape(const SmallShape& small);
 

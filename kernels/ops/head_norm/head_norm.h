@@ -1,0 +1,58 @@
+// Root-mean-square norm of each head inside rows that hold several heads: the
+// norm of queries and keys before they are rotated.
+//
+// A row is a token. Its heads lie side by side, and rows `stride` elements
+// apart, so that queries and keys are normalised where they lie among the
+// columns of qkv.
+//
+//   rstd = 1 / sqrt(mean(x^2) + eps)      y = x * rstd * weight
+//
+//   with t = dy * weight and xhat = x * rstd:
+//   dx = rstd * (t - xhat * mean(t * xhat))      dweight = sum dy * xhat
+//
+// All heads share one weight.
+#ifndef WEFT_KERNELS_OPS_HEAD_NORM_HEAD_NORM_H_
+#define WEFT_KERNELS_OPS_HEAD_NORM_HEAD_NORM_H_
+
+#include <cstdint>
+
+#include "kernels/ops/stream.h"
+
+namespace weft::ops {
+
+// Requires: head_dim > 0, strides at least as long as a row.
+struct HeadNormShape {
+  int64_t tokens = 0;
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  int64_t stride = 0;       // of qkv and its gradient
+  int64_t kept_stride = 0;  // of x
+  int64_t rstd_stride = 0;
+};
+
+// Normalises in place and keeps what backward needs.
+struct HeadNormForwardArgs {
+  HeadNormShape shape;
+  float eps = 1e-5f;
+  const float* weight = nullptr;  // [head_dim]
+  float* qkv = nullptr;           // [tokens, stride], read as x, written as y
+  float* x = nullptr;             // [tokens, kept_stride], written
+  float* rstd = nullptr;          // [tokens, rstd_stride], written
+};
+void HeadNormForward(const HeadNormForwardArgs& args, device::Stream& stream);
+
+// In place: dy becomes dx. Rows and heads are summed in order, in fp64.
+struct HeadNormBackwardArgs {
+  HeadNormShape shape;
+  const float* weight = nullptr;  // [head_dim]
+  const float* x = nullptr;       // [tokens, kept_stride]
+  const float* rstd = nullptr;    // [tokens, rstd_stride]
+  float* d_qkv = nullptr;         // [tokens, stride], read as dy, written as dx
+  float* dweight = nullptr;       // [head_dim]; zero-filled without tokens
+  bool accumulate = false;        // dweight
+};
+void HeadNormBackward(const HeadNormBackwardArgs& args, device::Stream& stream);
+
+}  // namespace weft::ops
+
+#endif  // WEFT_KERNELS_OPS_HEAD_NORM_HEAD_NORM_H_

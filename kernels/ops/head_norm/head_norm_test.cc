@@ -1,0 +1,125 @@
+#include "kernels/ops/head_norm/head_norm.h"
+
+#include <cmath>
+
+#include "gtest/gtest.h"
+#include "kernels/ops/testing/testing.h"
+
+namespace weft::ops {
+namespace {
+
+using testing::Close;
+using testing::Doubles;
+using testing::Floats;
+using testing::InlineStream;
+using testing::RandomFloats;
+using testing::SameBits;
+using testing::Unwritten;
+
+constexpr float kEps = 1e-3f;
+
+// Two heads of three among rows of eleven, from the second column on.
+constexpr int64_t kTokens = 4;
+constexpr int64_t kOffset = 1;
+constexpr HeadNormShape kShape = {kTokens, 2, 3, 11, 7, 2};
+
+// Whether element `i` of qkv lies in a head.
+bool InHeads(int64_t i) {
+  const int64_t column = i % kShape.stride;
+  return column >= kOffset && column < kOffset + kShape.heads * kShape.head_dim;
+}
+
+Doubles Reference(const Doubles& qkv, const Doubles& weight) {
+  Doubles y = qkv;
+  for (int64_t token = 0; token < kTokens; ++token) {
+    for (int64_t head = 0; head < kShape.heads; ++head) {
+      double* x =
+          y.data() + token * kShape.stride + kOffset + head * kShape.head_dim;
+      double squares = 0;
+      for (int64_t i = 0; i < kShape.head_dim; ++i) squares += x[i] * x[i];
+      const double rstd =
+          1 / std::sqrt(squares / kShape.head_dim + static_cast<double>(kEps));
+      for (int64_t i = 0; i < kShape.head_dim; ++i) x[i] *= rstd * weight[i];
+    }
+  }
+  return y;
+}
+
+class HeadNormTest : public ::testing::Test {
+ protected:
+  HeadNormTest() {
+    HeadNormForward({kShape, kEps, weight_.data(), y_.data() + kOffset,
+                     x_.data(), rstd_.data()},
+                    InlineStream());
+  }
+
+  // Returns the gradient of qkv and writes that of the weight.
+  Floats Backward(Floats& dweight, bool accumulate) {
+    Floats d = dy_;
+    HeadNormBackward({kShape, weight_.data(), x_.data(), rstd_.data(),
+                      d.data() + kOffset, dweight.data(), accumulate},
+                     InlineStream());
+    return d;
+  }
+
+  const Floats qkv_ = RandomFloats(kTokens * kShape.stride, 1, 2.0);
+  const Floats weight_ = RandomFloats(kShape.head_dim, 2);
+  const Floats dy_ = RandomFloats(kTokens * kShape.stride, 3);
+  Floats y_ = qkv_;
+  Floats x_ = Unwritten(kTokens * kShape.kept_stride);
+  Floats rstd_ = Unwritten(kTokens * kShape.rstd_stride);
+};
+
+TEST_F(HeadNormTest, ForwardMatchesADoubleLoopAndTouchesNothingElse) {
+  EXPECT_TRUE(Close(
+      y_, Reference(testing::ToDoubles(qkv_), testing::ToDoubles(weight_)),
+      1e-6, 1e-6));
+  for (size_t i = 0; i < y_.size(); ++i) {
+    if (InHeads(i)) continue;
+    EXPECT_EQ(y_[i], qkv_[i]) << i;
+  }
+}
+
+TEST_F(HeadNormTest, BackwardIsTheGradientOfInputAndWeight) {
+  Floats dweight = Unwritten(kShape.head_dim);
+  const Floats d = Backward(dweight, false);
+  const Doubles weight = testing::ToDoubles(weight_);
+  const Doubles qkv = testing::ToDoubles(qkv_);
+  EXPECT_TRUE(Close(d,
+                    testing::NumericGradient(
+                        [&](const Doubles& x) {
+                          return testing::Dot(Reference(x, weight), dy_);
+                        },
+                        qkv),
+                    3e-6, 3e-6));
+  EXPECT_TRUE(Close(dweight,
+                    testing::NumericGradient(
+                        [&](const Doubles& w) {
+                          return testing::Dot(Reference(qkv, w), dy_);
+                        },
+                        weight),
+                    3e-6, 3e-6));
+}
+
+TEST_F(HeadNormTest, WeightGradientAccumulatesWithOneRounding) {
+  const Floats initial = RandomFloats(kShape.head_dim, 5);
+  Floats expected = Unwritten(kShape.head_dim);
+  Backward(expected, false);
+  for (size_t i = 0; i < expected.size(); ++i) expected[i] += initial[i];
+  Floats dweight = initial;
+  Backward(dweight, true);
+  EXPECT_TRUE(SameBits(dweight, expected));
+}
+
+TEST(HeadNormEmptyTest, WithoutTokensTheWeightGradientIsZero) {
+  Floats dweight = Unwritten(3);
+  HeadNormBackwardArgs args;
+  args.shape = kShape;
+  args.shape.tokens = 0;
+  args.dweight = dweight.data();
+  HeadNormBackward(args, InlineStream());
+  EXPECT_EQ(dweight, Floats(3));
+}
+
+}  // namespace
+}  // namespace weft::ops
