@@ -9,7 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -159,9 +162,30 @@ TEST_F(LifecycleTest, DaemonsReturnToTheirBaselineJobAfterJob) {
   ExpectRuns(Job(4));
 }
 
+// How many of the other workers say that the job was interrupted while they
+// were in an all-to-all.
+int InterruptedInAllToAll(Cluster& cluster, const std::string& job,
+                          int victim) {
+  int count = 0;
+  for (int i = 0; i < 4; ++i) {
+    if (i == victim) continue;
+    for (absl::string_view line :
+         absl::StrSplit(ReadFile(cluster.worker(i).log()), '\n')) {
+      if (absl::StrContains(line, job) &&
+          absl::StrContains(line, "interrupted") &&
+          absl::StrContains(line, "group ep")) {
+        ++count;
+        break;
+      }
+    }
+  }
+  return count;
+}
+
 // A straight kill hits a rank wherever it is; one after a freeze hits it while
 // its peers wait in a collective, nearly all of which are all-to-alls.
 TEST_F(LifecycleTest, KilledWorkerFailsTheJobAndTheOthersTakeTheNext) {
+  int killed_in_all_to_all = 0;
   for (int attempt = 0; attempt < 4; ++attempt) {
     const int victim = attempt;
     const std::string name = absl::StrCat("worker-", victim);
@@ -185,11 +209,18 @@ TEST_F(LifecycleTest, KilledWorkerFailsTheJobAndTheOthersTakeTheNext) {
     EXPECT_THAT(job.message(),
                 AllOf(HasSubstr(absl::StrCat("rank ", RankOf(job, name))),
                       HasSubstr(name)));
+    ASSERT_OK(cluster_->AwaitWorkers([&](const v1::Worker& worker) {
+      return worker.id() == name || IsIdle(worker);
+    }));
+    const int waiting = InterruptedInAllToAll(*cluster_, job.id(), victim);
+    std::cout << waiting << " of 3 were waiting in an all-to-all\n";
+    killed_in_all_to_all += waiting == 3;
     // The three that are left take the next job, and a new one joins them.
     ExpectRuns(Job(2));
     ASSERT_OK(cluster_->RestartWorker(victim));
     ASSERT_OK(cluster_->AwaitWorkers(&IsIdle));
   }
+  EXPECT_GT(killed_in_all_to_all, 0);
   ExpectRuns(Job(4));
 }
 

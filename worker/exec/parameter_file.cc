@@ -72,6 +72,8 @@ absl::Status WriteParameterFile(const ParameterFileArgs& args,
   args.stream->Launch(&CopyToHost, &fragments);
   RETURN_IF_ERROR(args.stream->Synchronize());
   checkpoint::SafetensorsWriter writer;
+  writer.SetMetadata("rank", absl::StrCat(args.rank));
+  writer.SetMetadata("world", absl::StrCat(args.world.size));
   for (const Fragment& fragment : fragments) {
     RETURN_IF_ERROR(writer.Add(fragment.name, DType::kF32, {fragment.elements},
                                fragment.host_data));

@@ -26,7 +26,8 @@ struct ParameterFileArgs {
 
 // Tensor "<param>@<begin>" holds elements [begin, begin + n) of the whole
 // model's flattened parameter. A fragment that several ranks hold is written by
-// the lowest of them, so that all files together hold every element once.
+// the lowest of them, so that all files together hold every element once. The
+// file's metadata says `rank` and `world`.
 absl::Status WriteParameterFile(const ParameterFileArgs& args,
                                 const std::string& path);
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/logging.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "data/sampler.h"
@@ -233,8 +234,11 @@ class CpuRank : public Rank {
     engine.device = device_.get();
     engine.samples = samples_.get();
     engine.clock = options_.clock;
-    engine.on_failure = [token = cancellation_.get()](const absl::Status& why) {
-      token->Cancel(why);
+    engine.on_failure = [this](const absl::Status& why) {
+      // After a Stop, what each stream was in the middle of.
+      LOG(INFO) << "job=" << prepare_.job_id() << " rank=" << binding_.rank
+                << " interrupted " << LogValue(why.ToString());
+      cancellation_->Cancel(why);
     };
     engine.released_memory = options_.released_memory;
     engine.check_live_set = options_.check_live_set;
