@@ -106,8 +106,8 @@ TEST(CompileTest, OnTheWireAndBackIsTheSamePlan) {
 TEST(CompileTest, ALargePlanIsSmallOnTheWire) {
   const v1::TrainingJob job = LargeJob(/*layers=*/61, /*microbatches=*/64);
   ASSERT_OK_AND_ASSIGN(Plan plan, Compile(job));
-  // Each microbatch has 5 forward, 4 dgrad and 2 wgrad phases of every layer, and
-  // 8 of embedding and head. The other ops move buckets and wait.
+  // Each microbatch has 5 forward, 4 dgrad and 2 wgrad phases of every layer,
+  // and 8 of embedding and head. The other ops move buckets and wait.
   int phases = 0;
   for (const Op& op : plan.train.ops) phases += op.kind == OpKind::kNode;
   EXPECT_EQ(phases, 64 * (61 * 11 + 8));

@@ -27,9 +27,9 @@ struct Stay {
 //
 // A bucket is gathered as early as the prefetch budget allows: at no position
 // may the buckets that wait for their next reader exceed `prefetch_bytes`. When
-// that is no later than its previous release, it stays instead. What is gathered
-// once a step (see GatheredOnce) is gathered at the start and stays to its last
-// reader.
+// that is no later than its previous release, it stays instead. What is
+// gathered once a step (see GatheredOnce) is gathered at the start and stays to
+// its last reader.
 std::vector<Stay> PlanStays(const std::vector<NodePhase>& order,
                             const model::ModelDecl& model,
                             const fsdp::UnitAssignment& units,

@@ -81,7 +81,8 @@ absl::StatusOr<CompiledPlan> CompileForTravel(const v1::TrainingJob& job) {
   CompiledPlan compiled;
   compiled.summary = Summarize(plan);
   compiled.train = schedule::ToProto(plan, plan.train);
-  if (plan.eval.has_value()) compiled.eval = schedule::ToProto(plan, *plan.eval);
+  if (plan.eval.has_value())
+    compiled.eval = schedule::ToProto(plan, *plan.eval);
   compiled.units = schedule::ToProto(plan.units);
   return compiled;
 }
