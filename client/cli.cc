@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,8 +13,10 @@
 #include "client/completion.h"
 #include "client/file_commands.h"
 #include "client/flags.h"
+#include "client/golden_command.h"
 #include "client/job_commands.h"
 #include "client/nearest_name.h"
+#include "client/parity_command.h"
 #include "client/view_commands.h"
 
 namespace weft::client {
@@ -35,6 +38,8 @@ struct Parsed {
   SubmitOptions submit;
   WatchOptions watch;
   CancelOptions cancel;
+  GoldenCommandOptions golden;
+  ParityCommandOptions parity;
   PlanOptions plan;
   std::string job_id;
   std::string worker_id;
@@ -48,6 +53,8 @@ struct Parsed {
   int64_t limit = 50;
   int64_t rank = 0;
   bool is_client_only = false;
+  bool is_rules = false;
+  std::string field;
   std::function<ExitCode()> run;
 };
 
@@ -204,6 +211,16 @@ void AddViewCommands(CLI::App* app, Session& session, Parsed* p) {
   plan->add_flag("--timeline", p->plan.is_timeline,
                  "Draw the streams instead of listing ops");
 
+  CLI::App* explain = AddCommand(
+      app, "explain", "Say what a field of a job means", p, [&session, p] {
+        return p->is_rules ? ListRules(session, p->field)
+                           : Explain(session, p->field);
+      });
+  explain->add_option("field", p->field,
+                      "Path, e.g. fsdp.strategy; left out: the whole job");
+  explain->add_flag("--rules", p->is_rules,
+                    "The coordinator's rules about it instead");
+
   CLI::App* version =
       AddCommand(app, "version", "Print versions", p,
                  [&session, p] { return Version(session, p->is_client_only); });
@@ -243,6 +260,75 @@ void AddFileCommands(CLI::App* app, Session& session, Parsed* p) {
   // Numbers of opposite signs differ by at most twice the larger one.
   AddNumber(diff, "--tolerance", &p->tolerance, {0, 2},
             "Largest relative error that passes; 0 compares bits");
+}
+
+// Names of an enum's values as job files write them.
+template <typename Enum>
+void AddEnum(CLI::App* command, const std::string& name, Enum* value,
+             const std::map<std::string, Enum>& values,
+             const std::string& help) {
+  std::vector<std::string> names;
+  for (const auto& [text, number] : values) names.push_back(text);
+  command
+      ->add_option_function<std::string>(
+          name,
+          [value, values](const std::string& text) {
+            *value = values.at(text);
+          },
+          help)
+      ->check(OneOf(names));
+}
+
+void AddGoldenCommand(CLI::App* app, Session& session, Parsed* p) {
+  CLI::App* golden = AddCommand(
+      app, "golden",
+      "Run reference models as jobs and compare with what they must give", p,
+      [&session, p] { return Golden(session, p->golden); });
+  GoldenOptions& run = p->golden.run;
+  golden
+      ->add_option("folder", p->golden.folders,
+                   "Folders with a checkpoint, batches and expected values")
+      ->required();
+  golden
+      ->add_option("--work", p->golden.work,
+                   "Folder for the datasets, which the workers must be able to "
+                   "read")
+      ->required();
+  AddInteger(golden, "--world", &run.world, {1, kMaxWorld}, "Ranks");
+  AddInteger(golden, "--ep", &run.ep, {1, kMaxWorld}, "Expert-parallel size");
+  AddInteger(golden, "--microbatch", &run.microbatch, {0, kMaxWorld},
+             "Sequences of a microbatch on a rank; 0: the rank's whole share");
+  AddEnum<v1::ScheduleOrder>(
+      golden, "--schedule", &run.order,
+      {{"sequential", v1::SCHEDULE_ORDER_SEQUENTIAL},
+       {"combined_1f1b", v1::SCHEDULE_ORDER_COMBINED_1F1B}},
+      "Order of node phases");
+  golden->add_flag("--delay-wgrad,--delay_wgrad", run.delay_wgrad,
+                   "Weight gradients run later");
+  AddEnum<v1::ShardingStrategy>(
+      golden, "--strategy", &run.strategy,
+      {{"no_shard", v1::SHARDING_STRATEGY_NO_SHARD},
+       {"optim", v1::SHARDING_STRATEGY_OPTIM},
+       {"optim_grads", v1::SHARDING_STRATEGY_OPTIM_GRADS},
+       {"optim_grads_params", v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS}},
+      "What is sharded");
+}
+
+void AddParityCommand(CLI::App* app, Session& session, Parsed* p) {
+  CLI::App* parity = AddCommand(
+      app, "parity",
+      "Run a job under every legal combination and compare the results", p,
+      [&session, p] {
+        p->parity.file = p->file;
+        return Parity(session, p->parity);
+      });
+  AddFile(parity, &p->file, true);
+  parity
+      ->add_option("--vary", p->parity.vary,
+                   "What to vary, of schedule, delay_wgrad, strategy, world, "
+                   "ep, microbatch, dispatcher; commas between")
+      ->delimiter(',')
+      ->required();
 }
 
 void AddGlobalFlags(CLI::App* app, Session& session) {
@@ -295,6 +381,8 @@ int RunCli(int argc, const char* const* argv, Session& session) {
   AddJobCommands(&app, session, &parsed);
   AddViewCommands(&app, session, &parsed);
   AddFileCommands(&app, session, &parsed);
+  AddGoldenCommand(&app, session, &parsed);
+  AddParityCommand(&app, session, &parsed);
   CLI::App* completion =
       AddGroup(&app, "completion", "Print a script that completes commands");
   AddCommand(completion, "bash", "For bash: source <(weftctl completion bash)",

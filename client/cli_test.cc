@@ -128,6 +128,18 @@ TEST_F(CliTest, ValidatePrintsThePlanInNumbers) {
   EXPECT_EQ(result.err, "warning: nothing is hidden\n");
 }
 
+TEST_F(CliTest, ExplainSaysWhatAFieldMeansAndWhichRulesItHas) {
+  EXPECT_THAT(Run("explain steps").out,
+              StartsWith("steps: integer\n\nRequired. Optimizer steps"));
+  EXPECT_EQ(Run("explain stepz").code, 1);
+  Serve();
+  EXPECT_EQ(Run("explain parallel --rules").out,
+            "FIELD        MUST BE             READS\n"
+            "parallel.ep  a divisor of world  parallel.world\n");
+  EXPECT_THAT(Run("explain --rules -o json").out,
+              HasSubstr("\"field\": \"steps\""));
+}
+
 TEST_F(CliTest, GetPrintsTablesAndScripts) {
   Serve();
   EXPECT_THAT(Run("get jobs").out,

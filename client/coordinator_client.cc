@@ -86,6 +86,10 @@ class GrpcCoordinatorClient : public CoordinatorClient {
     return Call(*jobs_, &v1::JobService::Stub::GetPlan, request,
                 options_.plan_timeout);
   }
+  absl::StatusOr<v1::ListRulesResponse> ListRules() override {
+    return Call(*jobs_, &v1::JobService::Stub::ListRules, {},
+                options_.call_timeout);
+  }
   absl::StatusOr<v1::ListWorkersResponse> ListWorkers() override {
     return Call(*cluster_, &v1::ClusterService::Stub::ListWorkers,
                 v1::ListWorkersRequest(), options_.call_timeout);

@@ -48,6 +48,7 @@ class CoordinatorClient {
       const v1::CancelJobRequest& request) = 0;
   virtual absl::StatusOr<v1::GetPlanResponse> GetPlan(
       const v1::GetPlanRequest& request) = 0;
+  virtual absl::StatusOr<v1::ListRulesResponse> ListRules() = 0;
   virtual absl::StatusOr<v1::ListWorkersResponse> ListWorkers() = 0;
   virtual absl::StatusOr<v1::GetClusterInfoResponse> GetClusterInfo() = 0;
 

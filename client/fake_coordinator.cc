@@ -118,6 +118,16 @@ class FakeCoordinator::Impl final : public v1::JobService::Service,
     return Status::OK;
   }
 
+  Status ListRules(ServerContext*, const v1::ListRulesRequest*,
+                   v1::ListRulesResponse* response) override {
+    v1::Rule& rule = *response->add_rules();
+    rule.set_field("parallel.ep");
+    rule.set_allowed("a divisor of world");
+    rule.add_reads("parallel.world");
+    response->add_rules()->set_field("steps");
+    return Status::OK;
+  }
+
   Status ListJobs(ServerContext*, const v1::ListJobsRequest* request,
                   v1::ListJobsResponse* response) override {
     int next = 0;

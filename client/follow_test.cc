@@ -52,6 +52,9 @@ class ScriptedClient : public CoordinatorClient {
       const v1::GetPlanRequest&) override {
     return absl::UnimplementedError("");
   }
+  absl::StatusOr<v1::ListRulesResponse> ListRules() override {
+    return absl::UnimplementedError("");
+  }
   absl::StatusOr<v1::ListWorkersResponse> ListWorkers() override {
     return absl::UnimplementedError("");
   }

@@ -6,9 +6,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "client/describe.h"
+#include "client/explain.h"
 #include "client/job_file.h"
 #include "client/offline_plan.h"
 #include "client/report.h"
@@ -203,6 +206,37 @@ ExitCode ShowPlan(Session& session, const PlanOptions& options) {
   }
   session.out << (options.is_timeline ? plan->timeline() : plan->text());
   session.err << PlanRecord(plan->summary()).ToString(Format::kTable);
+  return kExitOk;
+}
+
+ExitCode Explain(Session& session, const std::string& path) {
+  const auto text = ExplainField(path);
+  if (!text.ok()) return ReportError(session.err, text.status());
+  session.out << *text;
+  return kExitOk;
+}
+
+ExitCode ListRules(Session& session, const std::string& path) {
+  ExitCode code = kExitFailed;
+  const auto client = Connect(session, &code);
+  if (client == nullptr) return code;
+  auto response = client->ListRules();
+  if (!response.ok()) return ReportError(session.err, response.status());
+  TextTable table({"FIELD", "MUST BE", "READS"});
+  v1::ListRulesResponse wanted;
+  for (const v1::Rule& rule : response->rules()) {
+    const bool is_wanted = path.empty() || rule.field() == path ||
+                           absl::StartsWith(rule.field(), path + ".");
+    if (!is_wanted) continue;
+    *wanted.add_rules() = rule;
+    table.AddRow(
+        {rule.field(), rule.allowed(), absl::StrJoin(rule.reads(), ", ")});
+  }
+  if (IsForScripts(session.format)) {
+    PrintMessage(session, wanted);
+  } else {
+    session.out << table.ToString();
+  }
   return kExitOk;
 }
 

@@ -28,6 +28,13 @@ struct PlanOptions {
 };
 ExitCode ShowPlan(Session& session, const PlanOptions& options);
 
+// What a field of a job means; of the whole job when `path` is empty.
+ExitCode Explain(Session& session, const std::string& path);
+
+// The coordinator's rules about the fields at or below `path`; all when it is
+// empty.
+ExitCode ListRules(Session& session, const std::string& path);
+
 // Of this program, and of the coordinator unless `is_client_only`.
 ExitCode Version(Session& session, bool is_client_only);
 

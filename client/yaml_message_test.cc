@@ -289,7 +289,7 @@ TEST(YamlMessageTest, SetRefusesWhatAFileMayNotHold) {
   EXPECT_THAT(errors_of("=3"),
               ElementsAre("--set: unknown field \"\"; known: name, model, "
                           "data, parallel, batch, schedule, fsdp, optimizer, "
-                          "steps, seed, eval, output, limits"));
+                          "steps, seed, eval, output, limits, init"));
   EXPECT_THAT(errors_of("batch.microbach=3"),
               ElementsAre("--set: batch.microbach: unknown field "
                           "\"microbach\"; did you mean \"microbatch\"?"));

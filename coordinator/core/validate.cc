@@ -247,6 +247,27 @@ Validation Validate(const v1::TrainingJob& job) {
   return result;
 }
 
+v1::ListRulesResponse AllRules() {
+  v1::ListRulesResponse all;
+  const auto add = [&](absl::string_view field, absl::string_view allowed) {
+    v1::Rule& rule = *all.add_rules();
+    rule.set_field(std::string(field));
+    rule.set_allowed(std::string(allowed));
+    return &rule;
+  };
+  for (absl::string_view message : RequiredMessages()) {
+    add(message, "present");
+  }
+  for (const RangeRule& rule : RangeRules()) add(rule.field, rule.Allowed());
+  for (const RelationRule& rule : RelationRules()) {
+    v1::Rule& row = *add(rule.field, rule.allowed);
+    for (absl::string_view path : absl::StrSplit(rule.reads, ',')) {
+      if (!path.empty()) row.add_reads(std::string(path));
+    }
+  }
+  return all;
+}
+
 absl::Status ToStatus(const std::vector<Violation>& violations) {
   std::vector<std::string> texts;
   for (const Violation& v : violations) texts.push_back(v.description);

@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "weft/v1/job.pb.h"
+#include "weft/v1/job_service.pb.h"
 
 namespace weft::coordinator {
 
@@ -32,6 +33,9 @@ struct Validation {
 };
 
 Validation Validate(const v1::TrainingJob& job);
+
+// The rules that Validate applies, as clients list them.
+v1::ListRulesResponse AllRules();
 
 // Type of the payload that carries the violations: a google.rpc.BadRequest.
 inline constexpr absl::string_view kBadRequestUrl =

@@ -167,6 +167,13 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
     return FinishNow(context, Answer(dispatcher_.List(*request), response));
   }
 
+  ServerUnaryReactor* ListRules(CallbackServerContext* context,
+                                const v1::ListRulesRequest* request,
+                                v1::ListRulesResponse* response) override {
+    *response = AllRules();
+    return FinishNow(context, absl::OkStatus());
+  }
+
   ServerUnaryReactor* CancelJob(CallbackServerContext* context,
                                 const v1::CancelJobRequest* request,
                                 v1::CancelJobResponse* response) override {

@@ -1,0 +1,100 @@
+#include "client/golden_command.h"
+
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "client/follow.h"
+#include "client/golden_check.h"
+#include "client/output.h"
+#include "client/report.h"
+#include "nlohmann/json.hpp"
+
+namespace weft::client {
+namespace {
+
+// A row of the report and the model it is about.
+struct ModelRow {
+  std::string model;
+  GoldenRow row;
+};
+
+absl::StatusOr<std::vector<GoldenRow>> RunCase(
+    CoordinatorClient& client, const GoldenCommandOptions& options,
+    const std::string& folder) {
+  ASSIGN_OR_RETURN(const GoldenCase golden, ReadGoldenCase(folder));
+  const std::string prefix = absl::StrCat(options.work, "/", golden.name);
+  ASSIGN_OR_RETURN(v1::TrainingJob job,
+                   MakeGoldenJob(golden, options.run, prefix));
+  RETURN_IF_ERROR(WriteGoldenData(golden, prefix));
+  v1::SubmitJobRequest request;
+  *request.mutable_job() = std::move(job);
+  ASSIGN_OR_RETURN(const v1::SubmitJobResponse submitted,
+                   client.SubmitJob(std::move(request)));
+  ASSIGN_OR_RETURN(const v1::Job ended,
+                   Follow(client, submitted.job().id(), {},
+                          [](const v1::WatchJobResponse&) {}));
+  if (ended.state() != v1::JOB_STATE_SUCCEEDED) {
+    return absl::AbortedError(absl::StrCat(
+        "job ", ended.id(), " did not succeed: ", ended.message()));
+  }
+  return CheckGolden(golden, ended.artifacts());
+}
+
+std::string ToTable(const std::vector<ModelRow>& rows) {
+  TextTable table({"MODEL", "CHECK", "ERROR", "BOUND", "HOLDS", "WORST"});
+  for (const auto& [model, row] : rows) {
+    table.AddRow({model, row.check, absl::StrFormat("%.1e", row.error),
+                  absl::StrFormat("%.0e", row.bound), row.ok() ? "yes" : "NO",
+                  row.worst});
+  }
+  return table.ToString();
+}
+
+std::string ToJsonLines(const std::vector<ModelRow>& rows) {
+  std::string text;
+  for (const auto& [model, row] : rows) {
+    const nlohmann::json line = {{"model", model},     {"check", row.check},
+                                 {"error", row.error}, {"bound", row.bound},
+                                 {"holds", row.ok()},  {"worst", row.worst}};
+    absl::StrAppend(&text, line.dump(), "\n");
+  }
+  return text;
+}
+
+}  // namespace
+
+ExitCode Golden(Session& session, const GoldenCommandOptions& options) {
+  ExitCode code = kExitFailed;
+  const std::unique_ptr<CoordinatorClient> client = Connect(session, &code);
+  if (client == nullptr) return code;
+  code = kExitOk;
+  std::vector<ModelRow> rows;
+  for (const std::string& folder : options.folders) {
+    const auto checks = RunCase(*client, options, folder);
+    if (!checks.ok()) {
+      ReportError(
+          session.err,
+          absl::Status(checks.status().code(),
+                       absl::StrCat(folder, ": ", checks.status().message())));
+      code = kExitFailed;
+      continue;
+    }
+    const size_t slash = folder.find_last_not_of('/');
+    const std::string trimmed = folder.substr(0, slash + 1);
+    for (const GoldenRow& row : *checks) {
+      rows.push_back({trimmed.substr(trimmed.rfind('/') + 1), row});
+      if (!row.ok()) code = kExitFailed;
+    }
+  }
+  if (rows.empty()) return code;
+  session.out << (IsForScripts(session.format) ? ToJsonLines(rows)
+                                               : ToTable(rows));
+  return code;
+}
+
+}  // namespace weft::client

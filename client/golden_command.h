@@ -1,0 +1,27 @@
+// Runs reference models as ordinary jobs and checks what they leave.
+#ifndef WEFT_CLIENT_GOLDEN_COMMAND_H_
+#define WEFT_CLIENT_GOLDEN_COMMAND_H_
+
+#include <string>
+#include <vector>
+
+#include "client/exit_code.h"
+#include "client/golden_case.h"
+#include "client/session.h"
+
+namespace weft::client {
+
+struct GoldenCommandOptions {
+  std::vector<std::string> folders;
+  GoldenOptions run;
+  // Folder for the datasets; the workers must be able to read it.
+  std::string work;
+};
+
+// Submits a job for each folder, one after another, and prints a row a check.
+// kExitOk only when every check of every folder holds.
+ExitCode Golden(Session& session, const GoldenCommandOptions& options);
+
+}  // namespace weft::client
+
+#endif  // WEFT_CLIENT_GOLDEN_COMMAND_H_

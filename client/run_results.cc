@@ -1,0 +1,60 @@
+#include "client/run_results.h"
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <limits>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+
+namespace weft::client {
+
+absl::StatusOr<StepNumbers> ReadSteps(const std::string& artifacts) {
+  const std::string path = artifacts + "/steps.rank-0.jsonl";
+  std::ifstream file(path);
+  if (!file) return absl::NotFoundError(absl::StrCat("cannot open ", path));
+  StepNumbers steps;
+  for (std::string line; std::getline(file, line);) {
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    if (!json.is_object()) {
+      return absl::DataLossError(absl::StrCat(path, ": a line is no JSON"));
+    }
+    if (json.value("kind", "") != "step") continue;
+    // What is not finite is written as text.
+    const auto number = [&](const char* key) {
+      const auto it = json.find(key);
+      return it != json.end() && it->is_number()
+                 ? it->get<double>()
+                 : std::numeric_limits<double>::quiet_NaN();
+    };
+    steps.losses.push_back(number("loss"));
+    steps.grad_norms.push_back(number("grad_norm"));
+  }
+  return steps;
+}
+
+absl::StatusOr<std::vector<float>> WholeParam(const ParamFolder& folder,
+                                              const std::string& name) {
+  const auto it = folder.params().find(name);
+  if (it == folder.params().end() ||
+      it->second.type != checkpoint::SafetensorsType::kF32) {
+    return absl::DataLossError(absl::StrCat("there is no F32 ", name));
+  }
+  std::vector<float> whole(it->second.elements);
+  for (const ParamFragment& fragment : it->second.fragments) {
+    std::memcpy(&whole[fragment.begin], fragment.data,
+                fragment.elements * sizeof(float));
+  }
+  return whole;
+}
+
+double RelativeTo(double error, double size) {
+  if (error == 0) return 0;
+  const double relative = error / size;
+  return std::isnan(relative) ? std::numeric_limits<double>::infinity()
+                              : relative;
+}
+
+}  // namespace weft::client

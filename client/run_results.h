@@ -1,0 +1,34 @@
+// What a job leaves in its artifacts folder, in numbers to compare.
+#ifndef WEFT_CLIENT_RUN_RESULTS_H_
+#define WEFT_CLIENT_RUN_RESULTS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/params_diff.h"
+
+namespace weft::client {
+
+// By step, from the log that rank 0 writes. NaN for a number that is not
+// finite.
+struct StepNumbers {
+  std::vector<double> losses;
+  std::vector<double> grad_norms;
+};
+
+// NOT_FOUND when there is no log; DATA_LOSS when it is damaged.
+absl::StatusOr<StepNumbers> ReadSteps(const std::string& artifacts);
+
+// The elements of a parameter, put together from its fragments. DATA_LOSS when
+// the folder holds no F32 parameter of that name.
+absl::StatusOr<std::vector<float>> WholeParam(const ParamFolder& folder,
+                                              const std::string& name);
+
+// `error` over the size of what it is an error of. 0 over 0 is none; anything
+// else over 0 is infinite, and so is what is not a number.
+double RelativeTo(double error, double size);
+
+}  // namespace weft::client
+
+#endif  // WEFT_CLIENT_RUN_RESULTS_H_
