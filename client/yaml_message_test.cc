@@ -137,7 +137,7 @@ INSTANTIATE_TEST_SUITE_P(
              "[1]: 2\n",
              {"f:1:1: a list: unknown field; known: name, model, data, "
               "parallel, batch, schedule, fsdp, optimizer, steps, seed, eval, "
-              "output, limits"}},
+              "output, limits, init"}},
         Case{"NoValue",
              "steps:\n",
              {"f:1:1: steps: has no value; give one or leave the field out"}},

@@ -50,7 +50,8 @@ class Builder {
     std::vector<int> params;
     std::vector<int> dgrad_grads;
     std::vector<int> wgrad_grads;
-    double flops = 0;
+    double flops = 0;        // of forward and of dgrad
+    double wgrad_flops = 0;  // without what has no weights
   };
   struct Routing {
     int rstd2, xn2, scores, index, prob, counts, all, row_of_slot;
@@ -89,7 +90,8 @@ class Builder {
   void Experts(const Routing& r);
   void Combine(const Attention& a, const Routing& r);
   void Mlp(const Attention& a);
-  double AttentionFlops() const;
+  double ProjectionFlops() const;
+  double ScoreFlops() const;
 
   // Deviation of the matrices that write to the residual stream.
   double ResidualStd() const {
@@ -125,12 +127,14 @@ void Builder::EmbeddingLayer() {
   };
 }
 
-double Builder::AttentionFlops() const {
-  const double t = s_.tokens;
-  const double projections =
-      2 * t * s_.hidden * (s_.qkv_columns() + s_.heads * s_.head_dim);
-  // Two products over the causal half of the scores.
-  return projections + 2 * t * s_.sequence * s_.heads * s_.head_dim;
+double Builder::ProjectionFlops() const {
+  return 2.0 * s_.tokens * s_.hidden *
+         (s_.qkv_columns() + s_.heads * s_.head_dim);
+}
+
+// Two products over the causal half of the scores.
+double Builder::ScoreFlops() const {
+  return 2.0 * s_.tokens * s_.sequence * s_.heads * s_.head_dim;
 }
 
 Builder::Attention Builder::DeclareAttention() {
@@ -221,7 +225,8 @@ Builder::PreDispatch Builder::AttentionHalf(const Attention& a,
   p.params = {a.norm1, a.qkv_w, a.out_w, a.qkv_b, a.out_b, a.q_norm, a.k_norm};
   p.dgrad_grads = {a.norm1, a.q_norm, a.k_norm};
   p.wgrad_grads = {a.qkv_w, a.out_w, a.qkv_b, a.out_b};
-  p.flops = AttentionFlops();
+  p.flops = ProjectionFlops() + ScoreFlops();
+  p.wgrad_flops = ProjectionFlops();
   return p;
 }
 
@@ -265,14 +270,16 @@ void Builder::AddSharedExpert(const Routing& r, PreDispatch& p) {
                    R(r.shared_gate_grad)});
   Append(p.params, {gate_up, down, gate});
   Append(p.wgrad_grads, {gate_up, down, gate});
-  p.flops += 6.0 * s_.tokens * s_.hidden * s_.shared_ffn;
+  const double flops = 6.0 * s_.tokens * s_.hidden * s_.shared_ffn;
+  p.flops += flops;
+  p.wgrad_flops += flops;
 }
 
 void Builder::AddPreDispatch(const PreDispatch& p) {
   out_.AddNode(NodeKind::kPreDispatch).phases = {
       Compute(Phase::kForward, p.forward, p.params, {}, p.flops),
       Compute(Phase::kDgrad, p.dgrad, p.params, p.dgrad_grads, p.flops),
-      Compute(Phase::kWgrad, p.wgrad, {}, p.wgrad_grads, p.flops),
+      Compute(Phase::kWgrad, p.wgrad, {}, p.wgrad_grads, p.wgrad_flops),
   };
 }
 

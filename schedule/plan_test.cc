@@ -252,6 +252,29 @@ TEST_F(FromProtoTest, RefusesWhatTheJobDoesNotDeclare) {
                 "plan is broken: shape: op 1: ");
 }
 
+// Enums travel as their numbers: a worker and a coordinator of different builds
+// must mean the same by them, or else the protocol's version must change.
+TEST(WireTest, NumbersOfEnumsAreFixed) {
+  const auto names = [](auto last) {
+    std::string all;
+    for (int i = 0; i <= static_cast<int>(last); ++i) {
+      absl::StrAppend(&all, Name(static_cast<decltype(last)>(i)), " ");
+    }
+    return all;
+  };
+  EXPECT_EQ(names(OpKind::kOptimizer),
+            "node host_wait gather release add reduce control optimizer ");
+  EXPECT_EQ(names(StreamKind::kReduce), "compute ep gather reduce ");
+  EXPECT_EQ(names(model::Phase::kWgrad), "forward dgrad wgrad ");
+  EXPECT_EQ(names(fsdp::Strategy::kOptimGradsParams),
+            "no_shard optim optim_grads optim_grads_params ");
+  EXPECT_EQ(static_cast<int>(ValueKind::kActivation), 0);
+  EXPECT_EQ(static_cast<int>(ValueKind::kGathered), 1);
+  EXPECT_EQ(static_cast<int>(ValueKind::kGradient), 2);
+  EXPECT_EQ(static_cast<int>(ProgramKind::kTrain), 0);
+  EXPECT_EQ(static_cast<int>(ProgramKind::kEval), 1);
+}
+
 TEST_F(FromProtoTest, RefusesNumbersThatAreNoEnum) {
   ExpectRefused([](auto& p) { p.set_kind(2); }, "kind=2 is not in [0, 1]");
   ExpectRefused([](auto& p) { p.mutable_ops(2)->set_kind(77); },

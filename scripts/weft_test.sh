@@ -100,6 +100,12 @@ weft_test() {
   run_tests plain "$@"
   run_tests asan --config=asan --build_tests_only "$@"
   run_tests tsan --config=tsan --build_tests_only "$@"
+  source scripts/golden_matrix.sh
+  if [[ -d "$REFERENCE_MODELS" ]]; then
+    run_check "reference models" golden_matrix
+  else
+    say "reference models skipped: there is no folder $REFERENCE_MODELS"
+  fi
   run_check "thread safety annotations" check_thread_safety
   run_check "format" check_format
   run_check "shell scripts" check_shell

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Every reference model in every legal division of its batch of four. Sourced by
+# ./weft test.
+
+# Where the reference models lie, a folder each.
+REFERENCE_MODELS="${WEFT_REFERENCE_MODELS:-$WEFT_ROOT/../shared/golden}"
+
+# Arguments of ./weft golden, a run a line: MODEL and flags.
+golden_runs() {
+  local order model size
+  for order in sequential combined_1f1b; do
+    for model in llama mixtral qwen2_moe qwen3_moe; do
+      for size in 1 2 4; do
+        echo "$model --schedule=$order --world=1 --microbatch=$size"
+      done
+      for size in 1 2; do
+        echo "$model --schedule=$order --world=2 --microbatch=$size"
+        if [[ "$model" == llama ]]; then continue; fi
+        echo "$model --schedule=$order --world=2 --ep=2 --microbatch=$size"
+      done
+      if [[ "$model" == llama ]]; then continue; fi
+      echo "$model --schedule=$order --world=4 --ep=2"
+      # Six experts cannot be divided over four ranks.
+      if [[ "$model" == qwen2_moe ]]; then continue; fi
+      echo "$model --schedule=$order --world=4 --ep=4"
+    done
+  done
+}
+
+# golden_run FOLDER MODEL FLAGS...: prints what does not hold.
+golden_run() {
+  local folder="$1" model="$2"
+  shift 2
+  weftctl --coordinator="$(address_of "$folder")" golden \
+    --work "$folder/data" "$REFERENCE_MODELS/$model" "$@" \
+    >"$folder/golden.txt" 2>&1 && return 0
+  echo "golden $model $*:"
+  cat "$folder/golden.txt"
+  return 1
+}
+
+# Runs all of them on a cluster of four workers. Fails when a check does not
+# hold, or when nothing ran.
+golden_matrix() {
+  source scripts/cluster.sh
+  local folder="$WEFT_STATE/golden-matrix" line ran=0 rc=0
+  local -a run
+  if cluster_is_up "$folder"; then stop_cluster "$folder" || true; fi
+  rm -rf "$folder"
+  mkdir -p "$folder/data"
+  build_cluster && start_cluster "$folder" 4 cpu || return 1
+  while read -r line; do
+    read -r -a run <<<"$line"
+    golden_run "$folder" "${run[@]}" </dev/null || rc=1
+    ran=$((ran + 1))
+  done < <(golden_runs)
+  stop_cluster "$folder" || rc=1
+  say "$ran runs of reference models"
+  ((ran > 0 && rc == 0))
+}
