@@ -45,6 +45,7 @@ absl::Status JobLedger::Create(v1::Job* job, absl::string_view request_id,
   return absl::OkStatus();
 }
 
+// `message` may be that of the job: it is not looked at once the job has it.
 void JobLedger::Move(v1::Job* job, v1::JobState state,
                      absl::string_view message) {
   if (absl::Status status = CheckMove(job->state(), state); !status.ok()) {
@@ -57,7 +58,8 @@ void JobLedger::Move(v1::Job* job, v1::JobState state,
   if (state == v1::JOB_STATE_RUNNING) *job->mutable_start_time() = now;
   if (IsFinal(state)) *job->mutable_end_time() = now;
   LOG(INFO) << "job=" << job->id() << " state=" << ShortName(state)
-            << " step=" << job->step() << " message=" << LogValue(message);
+            << " step=" << job->step()
+            << " message=" << LogValue(job->message());
   if (options_.observer != nullptr) options_.observer->OnJobState(*job);
   Note(job, EventOf(*job));
 }
