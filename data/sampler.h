@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,21 +15,34 @@
 #include "data/format/sample_split.h"
 #include "data/permutation.h"
 #include "data/sample_source.h"
+#include "weft/v1/job.pb.h"
 
 namespace weft::data {
 
-// Cuts a dataset as SplitSamples() says. Train sample `index` is that of epoch
-// index / size at the place the epoch's permutation gives index % size: a pure
-// function of (seed, index). Validation samples come in the order of the text.
+// Cuts a dataset as SplitWindows() or SplitSequences() says. Train sample
+// `index` is that of epoch index / size at place index % size, or, shuffled, at
+// the place the epoch's permutation gives index % size: a pure function of
+// (seed, index). Validation samples come in the order of the file.
 //
 // Thread-compatible.
 class Sampler : public SampleSource {
  public:
+  // As the fields of v1::DataConfig and v1::ModelConfig.
+  struct Options {
+    std::string prefix;
+    int64_t sequence_length = 0;  // tokens; a sample has one more
+    double validation_fraction = 0;
+    v1::SampleKind kind = v1::SAMPLE_KIND_UNSPECIFIED;
+    v1::SampleOrder order = v1::SAMPLE_ORDER_UNSPECIFIED;
+    uint64_t seed = 0;  // of the shuffled order
+    int64_t vocab_size = 0;
+  };
+
   // As IndexedDataset::Open; INVALID_ARGUMENT when the dataset is too short for
-  // the splits, or an argument is out of its range.
+  // the splits, a sequence has not the length of a sample where it has to be
+  // one, or an option is out of its range.
   static absl::StatusOr<std::unique_ptr<Sampler>> Create(
-      const std::string& prefix, int64_t sequence_length,
-      double validation_fraction, uint64_t seed, int64_t vocab_size);
+      const Options& options);
 
   // Besides what SampleSource says: INVALID_ARGUMENT for a negative index or a
   // wrong number of tokens, OUT_OF_RANGE for a validation sample that is not
@@ -39,8 +53,7 @@ class Sampler : public SampleSource {
   int64_t size(Split split) const override;
 
  private:
-  Sampler(IndexedDataset dataset, SampleSplit split, int64_t sequence_length,
-          uint64_t seed, int64_t vocab_size);
+  Sampler(IndexedDataset dataset, SampleSplit split, const Options& options);
 
   // The sample of the dataset that train sample `index` is.
   int64_t TrainSample(int64_t index);
@@ -48,11 +61,13 @@ class Sampler : public SampleSource {
   const IndexedDataset dataset_;
   const SampleSplit split_;
   const int64_t sequence_length_;
+  const int64_t stride_;  // tokens from one sample's first to the next one's
   const uint64_t seed_;
   const int64_t vocab_size_;
 
+  // The order of the train samples; none: as in the file.
+  std::optional<Permutation> order_;
   int64_t epoch_ = 0;         // whose order order_ is
-  Permutation order_;         // of the train samples
   std::vector<int64_t> row_;  // one sample
 };
 

@@ -1,5 +1,6 @@
 #include "data/sampler.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <numeric>
@@ -12,6 +13,7 @@
 #include "data/format/indexed_dataset_writer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "weft/v1/job.pb.h"
 
 namespace weft::data {
 namespace {
@@ -29,12 +31,12 @@ class SamplerTest : public ::testing::Test {
     prefix_ = pattern + "/text";
   }
 
-  // Token t of the dataset is t, in sequences that fit no sample.
-  void WriteCounting(int32_t tokens) {
+  // Token t of the dataset is t, in sequences that fit no window.
+  void WriteCounting(int32_t tokens, int32_t sequence_tokens = 7) {
     ASSERT_OK_AND_ASSIGN(auto writer,
                          IndexedDatasetWriter::Create(prefix_, kVocabulary));
-    for (int32_t begin = 0; begin < tokens; begin += 7) {
-      std::vector<int32_t> sequence(std::min(7, tokens - begin));
+    for (int32_t begin = 0; begin < tokens; begin += sequence_tokens) {
+      std::vector<int32_t> sequence(std::min(sequence_tokens, tokens - begin));
       std::iota(sequence.begin(), sequence.end(), begin);
       ASSERT_OK(writer->AddSequence(sequence));
       writer->EndDocument();
@@ -42,12 +44,24 @@ class SamplerTest : public ::testing::Test {
     ASSERT_OK(writer->Finish());
   }
 
-  std::unique_ptr<Sampler> Create(int64_t length, double fraction,
-                                  uint64_t seed) {
-    auto sampler =
-        Sampler::Create(prefix_, length, fraction, seed, kVocabulary);
+  Sampler::Options OptionsOf(int64_t length, double fraction, uint64_t seed) {
+    Sampler::Options options;
+    options.prefix = prefix_;
+    options.sequence_length = length;
+    options.validation_fraction = fraction;
+    options.seed = seed;
+    options.vocab_size = kVocabulary;
+    return options;
+  }
+
+  std::unique_ptr<Sampler> Create(const Sampler::Options& options) {
+    auto sampler = Sampler::Create(options);
     EXPECT_OK(sampler);
     return *std::move(sampler);
+  }
+  std::unique_ptr<Sampler> Create(int64_t length, double fraction,
+                                  uint64_t seed) {
+    return Create(OptionsOf(length, fraction, seed));
   }
 
   std::string prefix_;
@@ -130,24 +144,98 @@ TEST_F(SamplerTest, WhatIsNotThereIsRefused) {
   EXPECT_THAT(sampler->Read(Split::kTrain, 0, absl::MakeSpan(tokens)),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("into 10 tokens")));
-  EXPECT_THAT(Sampler::Create(prefix_, 101, 0, 1, kVocabulary),
+}
+
+TEST_F(SamplerTest, OptionsOutOfRangeAreRefused) {
+  WriteCounting(101);
+  EXPECT_THAT(Sampler::Create(OptionsOf(101, 0, 1)),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("has 101 tokens, which make 0 samples")));
-  EXPECT_THAT(Sampler::Create(prefix_ + "x", 10, 0, 1, kVocabulary),
+  Sampler::Options options = OptionsOf(10, 0, 1);
+  options.prefix += "x";
+  EXPECT_THAT(Sampler::Create(options),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("textx.idx")));
-  EXPECT_THAT(Sampler::Create(prefix_, 10, 0, 1, 0),
+  options = OptionsOf(10, 0, 1);
+  options.vocab_size = 0;
+  EXPECT_THAT(Sampler::Create(options),
               StatusIs(absl::StatusCode::kInvalidArgument));
+  options = OptionsOf(10, 0, 1);
+  options.kind = static_cast<v1::SampleKind>(7);
+  EXPECT_THAT(Sampler::Create(options),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("sample_kind=7 is not a known value")));
+  options = OptionsOf(10, 0, 1);
+  options.order = static_cast<v1::SampleOrder>(7);
+  EXPECT_THAT(Sampler::Create(options),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("sample_order=7 is not a known value")));
 }
 
 TEST_F(SamplerTest, ATokenOutsideTheVocabularyIsNamedWithItsSample) {
   WriteCounting(101);
-  ASSERT_OK_AND_ASSIGN(auto sampler, Sampler::Create(prefix_, 10, 0.1, 1, 95));
+  Sampler::Options options = OptionsOf(10, 0.1, 1);
+  options.vocab_size = 95;
+  auto sampler = Create(options);
   std::vector<int32_t> tokens(11);
   EXPECT_OK(sampler->Read(Split::kTrain, 0, absl::MakeSpan(tokens)));
   EXPECT_THAT(sampler->Read(Split::kValidation, 0, absl::MakeSpan(tokens)),
               StatusIs(absl::StatusCode::kDataLoss,
                        HasSubstr("text.bin: token 95, in sample 9, is 95; the "
                                  "vocabulary is [0, 95)")));
+}
+
+TEST_F(SamplerTest, WindowsInTheOrderOfTheFileBeginAnewEveryEpoch) {
+  WriteCounting(41);  // 4 windows of 10
+  Sampler::Options options = OptionsOf(10, 0.25, 1);
+  options.order = v1::SAMPLE_ORDER_IN_FILE;
+  auto sampler = Create(options);
+  ASSERT_EQ(sampler->size(Split::kTrain), 3);
+  for (int64_t i = 0; i < 9; ++i) {
+    EXPECT_EQ(Read(*sampler, Split::kTrain, i, 10)[0], i % 3 * 10) << i;
+  }
+  EXPECT_EQ(Read(*sampler, Split::kValidation, 0, 10)[0], 30);
+}
+
+TEST_F(SamplerTest, ASequenceIsASampleAndTheLastOnesValidate) {
+  WriteCounting(/*tokens=*/50, /*sequence_tokens=*/5);
+  Sampler::Options options = OptionsOf(4, 0.2, 1);
+  options.kind = v1::SAMPLE_KIND_SEQUENCE;
+  options.order = v1::SAMPLE_ORDER_IN_FILE;
+  auto sampler = Create(options);
+  EXPECT_EQ(sampler->size(Split::kTrain), 8);
+  EXPECT_EQ(sampler->size(Split::kValidation), 2);
+  EXPECT_THAT(Read(*sampler, Split::kTrain, 1, 4), ElementsAre(5, 6, 7, 8, 9));
+  EXPECT_THAT(Read(*sampler, Split::kTrain, 8 + 7, 4),
+              ElementsAre(35, 36, 37, 38, 39));
+  EXPECT_THAT(Read(*sampler, Split::kValidation, 1, 4),
+              ElementsAre(45, 46, 47, 48, 49));
+}
+
+TEST_F(SamplerTest, ShuffledSequencesComeOnceAnEpoch) {
+  WriteCounting(/*tokens=*/50, /*sequence_tokens=*/5);
+  Sampler::Options options = OptionsOf(4, 0, 1);
+  options.kind = v1::SAMPLE_KIND_SEQUENCE;
+  auto sampler = Create(options);
+  std::vector<std::vector<int32_t>> firsts(2);
+  for (int64_t i = 0; i < 20; ++i) {
+    firsts[i / 10].push_back(Read(*sampler, Split::kTrain, i, 4)[0]);
+  }
+  EXPECT_NE(firsts[0], firsts[1]);
+  for (std::vector<int32_t>& epoch : firsts) {
+    std::sort(epoch.begin(), epoch.end());
+    EXPECT_THAT(epoch, ElementsAre(0, 5, 10, 15, 20, 25, 30, 35, 40, 45));
+  }
+}
+
+TEST_F(SamplerTest, ASequenceOfAnotherLengthIsRefusedByItsName) {
+  WriteCounting(/*tokens=*/52, /*sequence_tokens=*/5);
+  Sampler::Options options = OptionsOf(4, 0, 1);
+  options.kind = v1::SAMPLE_KIND_SEQUENCE;
+  EXPECT_THAT(
+      Sampler::Create(options),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("text: sequence 10 of 11 has 2 tokens; each must have "
+                         "sequence_length + 1 = 5")));
 }
 
 }  // namespace

@@ -16,6 +16,8 @@
 #include "kernels/comm/ucx/ucx.h"
 #include "kernels/device/cpu/cpu_device.h"
 #include "schedule/plan.h"
+#include "worker/exec/initial_weights.h"
+#include "worker/service/initial_checkpoint.h"
 
 namespace weft::service {
 namespace {
@@ -103,6 +105,7 @@ class CpuRank : public Rank {
   absl::StatusOr<Addresses> Open() override {
     RETURN_IF_ERROR(ReadPlan());
     RETURN_IF_ERROR(OpenSamples());
+    RETURN_IF_ERROR(OpenInitialWeights());
     RETURN_IF_ERROR(OpenDevice());
     Addresses addresses;
     for (int t = 0; t < kNumTransports; ++t) {
@@ -195,13 +198,25 @@ class CpuRank : public Rank {
 
   absl::Status OpenSamples() {
     const v1::TrainingJob& job = prepare_.job();
-    ASSIGN_OR_RETURN(
-        samples_,
-        data::Sampler::Create(job.data().prefix(), job.data().sequence_length(),
-                              job.data().validation_fraction(), job.seed(),
-                              job.model().vocab_size()),
-        _ << "opening the dataset");
+    data::Sampler::Options options;
+    options.prefix = job.data().prefix();
+    options.sequence_length = job.data().sequence_length();
+    options.validation_fraction = job.data().validation_fraction();
+    options.kind = job.data().sample_kind();
+    options.order = job.data().sample_order();
+    options.seed = job.seed();
+    options.vocab_size = job.model().vocab_size();
+    ASSIGN_OR_RETURN(samples_, data::Sampler::Create(options),
+                     _ << "opening the dataset");
     return CheckHeldOut(job, samples_->size(data::Split::kValidation));
+  }
+
+  absl::Status OpenInitialWeights() {
+    const v1::TrainingJob& job = prepare_.job();
+    if (job.init().hugging_face().empty()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(initial_weights_,
+                     OpenInitialCheckpoint(job, schedule::Declare(job).model));
+    return absl::OkStatus();
   }
 
   absl::Status OpenDevice() {
@@ -233,6 +248,7 @@ class CpuRank : public Rank {
     engine.programs_are_proven = true;  // by FromProto
     engine.device = device_.get();
     engine.samples = samples_.get();
+    engine.initial_weights = initial_weights_.get();
     engine.clock = options_.clock;
     engine.on_failure = [this](const absl::Status& why) {
       // After a Stop, what each stream was in the middle of.
@@ -243,6 +259,7 @@ class CpuRank : public Rank {
     engine.released_memory = options_.released_memory;
     engine.check_live_set = options_.check_live_set;
     ASSIGN_OR_RETURN(engine_, exec::Engine::Create(std::move(engine)));
+    initial_weights_.reset();
     return absl::OkStatus();
   }
 
@@ -252,6 +269,8 @@ class CpuRank : public Rank {
   schedule::Program train_;
   std::optional<schedule::Program> eval_;
   std::unique_ptr<data::SampleSource> samples_;
+  std::unique_ptr<exec::InitialWeights>
+      initial_weights_;  // until they are read
 
   // Guards making and destroying what Cancel() reaches; the runner, which does
   // both, reads without it.
