@@ -55,6 +55,7 @@ constexpr RangeRule kRangeRules[] = {
     {"eval.every_steps", kValue, 0, 100000000},
     {"eval.batches", kValue, 0, 1000000},
     {"output.trace_step", kValue, 0, 100000000},
+    {"output.gradients_step", kValue, 0, 100000000},
     {"limits.collective_timeout_ms", kDefault, 100, 3600000},
 };
 

@@ -48,16 +48,24 @@ Finding CheckName(const Job& job) {
                       " characters");
 }
 
-Finding CheckPrefix(const Job& job) {
-  const std::string& prefix = job.data().prefix();
-  if (prefix.empty()) return "data.prefix is not set";
-  if (prefix.size() > 4096) {
-    return absl::StrCat("data.prefix has ", prefix.size(), " bytes");
+// Of what is handed to a worker's file system.
+Finding CheckPath(absl::string_view field, const std::string& path) {
+  if (path.size() > 4096) {
+    return absl::StrCat(field, " has ", path.size(), " bytes");
   }
-  if (prefix.find('\0') != std::string::npos) {
-    return absl::StrCat("data.prefix=", Quoted(prefix), " holds a zero byte");
+  if (path.find('\0') != std::string::npos) {
+    return absl::StrCat(field, "=", Quoted(path), " holds a zero byte");
   }
   return {};
+}
+
+Finding CheckPrefix(const Job& job) {
+  if (job.data().prefix().empty()) return "data.prefix is not set";
+  return CheckPath("data.prefix", job.data().prefix());
+}
+
+Finding CheckHuggingFace(const Job& job) {
+  return CheckPath("init.hugging_face", job.init().hugging_face());
 }
 
 Finding CheckKvHeads(const Job& job) {
@@ -287,6 +295,13 @@ Finding CheckTraceStep(const Job& job) {
   return absl::StrCat("output.trace_step=", trace, " but steps=", job.steps());
 }
 
+Finding CheckGradientsStep(const Job& job) {
+  const int64_t step = job.output().gradients_step();
+  if (step <= job.steps()) return {};
+  return absl::StrCat("output.gradients_step=", step,
+                      " but steps=", job.steps());
+}
+
 Finding CheckHeldOut(const Job& job) {
   if (job.eval().batches() == 0 || job.data().validation_fraction() != 0) {
     return {};
@@ -302,6 +317,8 @@ constexpr RelationRule kRelationRules[] = {
      "at most 63 characters of [a-z0-9-], not beginning with a hyphen",
      CheckName},
     {"data.prefix", "", "a path prefix of 1 to 4096 bytes", CheckPrefix},
+    {"init.hugging_face", "", "a folder path of at most 4096 bytes",
+     CheckHuggingFace},
     {"model.attention.num_kv_heads", "model.attention.num_heads",
      "a divisor of num_heads", CheckKvHeads},
     {"model.attention.head_dim", "model.hidden_size,model.attention.num_heads",
@@ -335,6 +352,7 @@ constexpr RelationRule kRelationRules[] = {
      "0 to learning_rate", CheckMinLearningRate},
     {"optimizer.warmup_steps", "steps", "0 to steps", CheckWarmup},
     {"output.trace_step", "steps", "0 to steps", CheckTraceStep},
+    {"output.gradients_step", "steps", "0 to steps", CheckGradientsStep},
     {"data.validation_fraction", "eval.batches", "above 0 when eval.batches is",
      CheckHeldOut},
 };

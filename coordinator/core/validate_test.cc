@@ -214,6 +214,10 @@ std::vector<RelationCase> ModelCases() {
        "name", "hyphen", "has 64 characters"},
       {"data { prefix: '' }", "data.prefix", "path prefix", "is not set"},
       {"data { prefix: 'a\\000b' }", "data.prefix", "path prefix", "zero byte"},
+      {"init { hugging_face: 'a\\000b' }", "init.hugging_face", "folder path",
+       "hugging_face=\"a\\x00b\" holds a zero byte"},
+      {absl::StrCat("init { hugging_face: '", std::string(4097, 'a'), "' }"),
+       "init.hugging_face", "at most 4096 bytes", "has 4097 bytes"},
       {"model { attention { num_kv_heads: 3 } }",
        "model.attention.num_kv_heads", "a divisor",
        "num_kv_heads=3 does not divide model.attention.num_heads=4; choose "
@@ -280,6 +284,8 @@ std::vector<RelationCase> RunCases() {
        "warmup_steps=4 but steps=3"},
       {"output { trace_step: 4 }", "output.trace_step", "0 to steps",
        "trace_step=4 but steps=3"},
+      {"output { gradients_step: 4 }", "output.gradients_step", "0 to steps",
+       "gradients_step=4 but steps=3"},
       {"data { validation_fraction: 0 } eval { batches: 2 }",
        "data.validation_fraction", "above 0",
        "eval.batches=2 asks to validate"},
@@ -336,8 +342,20 @@ TEST(RelationTest, TopOneIsLegalWithRawProbabilities) {
               IsEmpty());
 }
 
+TEST(RelationTest, PathsAndStepsAreLegalUpToTheirLimits) {
+  EXPECT_THAT(Fields(Validate(MakeJobWith(
+                  absl::StrCat("init { hugging_face: '", std::string(4096, 'a'),
+                               "' } data { sample_kind: SAMPLE_KIND_SEQUENCE "
+                               "sample_order: SAMPLE_ORDER_IN_FILE } output { "
+                               "gradients_step: 3 }")))),
+              IsEmpty());
+  EXPECT_THAT(Fields(Validate(MakeJobWith("init { }"))), IsEmpty());
+}
+
 TEST(ValidateTest, RefusesUnknownEnumValuesByNumber) {
   v1::TrainingJob job = MakeLegalJob();
+  job.mutable_data()->set_sample_kind(static_cast<v1::SampleKind>(3));
+  job.mutable_data()->set_sample_order(static_cast<v1::SampleOrder>(-2));
   job.mutable_schedule()->set_order(static_cast<v1::ScheduleOrder>(7));
   job.mutable_fsdp()->set_strategy(static_cast<v1::ShardingStrategy>(9));
   job.mutable_optimizer()->set_decay(static_cast<v1::Decay>(-1));
@@ -345,8 +363,12 @@ TEST(ValidateTest, RefusesUnknownEnumValuesByNumber) {
       static_cast<v1::TopKNormalization>(12));
   const Validation validation = Validate(job);
   EXPECT_THAT(Fields(validation),
-              ElementsAre("model.moe.top_k_normalization", "schedule.order",
+              ElementsAre("model.moe.top_k_normalization", "data.sample_kind",
+                          "data.sample_order", "schedule.order",
                           "fsdp.strategy", "optimizer.decay"));
+  EXPECT_THAT(Descriptions(validation, "data.sample_kind"),
+              ElementsAre("data.sample_kind=3 is not a known value; choose "
+                          "window (1), sequence (2)"));
   EXPECT_THAT(Descriptions(validation, "schedule.order"),
               ElementsAre("schedule.order=7 is not a known value; choose "
                           "sequential (1), combined_1f1b (2)"));
