@@ -6,11 +6,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "schedule/op_name.h"
 #include "worker/exec/engine_impl.h"
-#include "worker/exec/parameter_file.h"
+#include "worker/exec/fragment_file.h"
 #include "worker/exec/trace.h"
 
 namespace weft::exec {
@@ -172,17 +171,32 @@ absl::StatusOr<v1::EvalMetrics> EngineImpl::RunEval(int64_t batches) {
   return metrics;
 }
 
-absl::Status EngineImpl::WriteParameters(absl::string_view folder) {
-  ParameterFileArgs args;
+absl::Status EngineImpl::WriteFragments(
+    const std::vector<fsdp::BucketView>& held, std::optional<int64_t> step,
+    absl::string_view folder) {
+  FragmentFileArgs args;
   args.units = &plan_.units;
   args.world = plan_.world;
   args.rank = options_.binding.rank;
   args.parameters = parameters_;
-  args.buckets = buckets_.get();
+  args.held = held;
+  args.step = step;
   args.device = options_.device;
   args.stream = streams_[0].get();
-  return WriteParameterFile(
-      args, absl::StrFormat("%s/rank-%05d.safetensors", folder, args.rank));
+  return WriteFragmentFile(args, folder);
+}
+
+absl::Status EngineImpl::WriteParameters(absl::string_view folder) {
+  return WriteFragments(HeldWeights(plan_.units, *buckets_), std::nullopt,
+                        folder);
+}
+
+absl::Status EngineImpl::WriteGradients(absl::string_view folder) {
+  if (step_ == 0) {
+    return absl::FailedPreconditionError(
+        "there are no gradients before a step");
+  }
+  return WriteFragments(HeldGradients(plan_.units, *buckets_), step_, folder);
 }
 
 absl::Status EngineImpl::WriteTrace(const StepResult& result,

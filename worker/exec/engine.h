@@ -19,6 +19,7 @@
 #include "schedule/program.h"
 #include "weft/v1/job.pb.h"
 #include "weft/v1/job_service.pb.h"
+#include "worker/exec/initial_weights.h"
 
 namespace weft::exec {
 
@@ -56,6 +57,9 @@ struct EngineOptions {
   device::Device* device = nullptr;
   Communicators comms;
   data::SampleSource* samples = nullptr;
+  // Where the main weights start; null: normal values from the job's seed. Need
+  // not outlive Create.
+  const InitialWeights* initial_weights = nullptr;
   Clock* clock = nullptr;
   // Called when the work of an op has failed, on its stream's thread, once the
   // device has failed with that error. Must make the collectives return that
@@ -91,7 +95,8 @@ struct StepResult {
 class Engine {
  public:
   // INVALID_ARGUMENT when the programs do not fit the job; RESOURCE_EXHAUSTED
-  // when memory does not suffice; the device's error soon after it has failed.
+  // when memory does not suffice; the device's error soon after it has failed;
+  // what `initial_weights` says.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(EngineOptions options);
   virtual ~Engine() = default;
 
@@ -110,6 +115,12 @@ class Engine {
   // holds elements [begin, begin+n) of the whole model's flattened parameter. A
   // fragment that several ranks hold is written by the lowest of them.
   virtual absl::Status WriteParameters(absl::string_view folder) = 0;
+
+  // Writes this rank's fragments of the gradients of the latest step, as the
+  // optimizer got them (the mean over ranks, not clipped), as WriteParameters
+  // does the weights; the file's metadata says the `step`, too. A validation
+  // leaves them as they are. FAILED_PRECONDITION before the first step.
+  virtual absl::Status WriteGradients(absl::string_view folder) = 0;
 
   // Writes the spans of a step as Chrome trace JSON.
   virtual absl::Status WriteTrace(const StepResult& result,

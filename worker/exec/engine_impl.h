@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,7 @@ class EngineImpl : public Engine {
                        StepResult* result) override;
   absl::StatusOr<v1::EvalMetrics> RunEval(int64_t batches) override;
   absl::Status WriteParameters(absl::string_view folder) override;
+  absl::Status WriteGradients(absl::string_view folder) override;
   absl::Status WriteTrace(const StepResult& result,
                           absl::string_view path) override;
 
@@ -56,7 +58,8 @@ class EngineImpl : public Engine {
   void DescribeParameters();
   absl::Status AllocateMemory();
   absl::Status CreateStreams();
-  absl::Status InitializeConstantsAndWeights();
+  absl::Status InitializeConstants();
+  absl::Status InitializeWeights();
   absl::Status LowerPrograms();
   Bindings MakeBindings();
 
@@ -71,6 +74,9 @@ class EngineImpl : public Engine {
   absl::Status FinishTrainControl();
   void FillMetrics(int64_t begin_ns, int64_t end_ns, StepResult* result);
   double ExpertImbalance() const;
+  absl::Status WriteFragments(const std::vector<fsdp::BucketView>& held,
+                              std::optional<int64_t> step,
+                              absl::string_view folder);
 
   EngineOptions options_;
   schedule::Plan plan_;  // as this worker declares it

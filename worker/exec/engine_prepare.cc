@@ -10,6 +10,7 @@
 #include "kernels/ops/rope/rope.h"
 #include "schedule/verifier.h"
 #include "worker/exec/engine_impl.h"
+#include "worker/exec/load_weights.h"
 #include "worker/layers/scratch.h"
 
 namespace weft::exec {
@@ -20,22 +21,14 @@ using schedule::Program;
 
 constexpr int64_t kFloat = sizeof(float);
 
-// Tables on the host on their way to the device, and the weights' initializer.
-struct StartWork {
-  const float* host_tables = nullptr;
-  float* tables = nullptr;
-  int64_t table_elements = 0;
-  fsdp::InitializeArgs weights;
-};
+absl::Status RunCopy(void* arg, device::Stream& stream) {
+  ops::Copy(*static_cast<const ops::CopyArgs*>(arg), stream);
+  return absl::OkStatus();
+}
 
-absl::Status RunStart(void* arg, device::Stream& stream) {
-  const StartWork& work = *static_cast<const StartWork*>(arg);
-  ops::CopyArgs copy;
-  copy.count = work.table_elements;
-  copy.x = work.host_tables;
-  copy.out = work.tables;
-  ops::Copy(copy, stream);
-  fsdp::InitializeWeights(work.weights, stream);
+absl::Status RunInitialize(void* arg, device::Stream& stream) {
+  fsdp::InitializeWeights(*static_cast<const fsdp::InitializeArgs*>(arg),
+                          stream);
   return absl::OkStatus();
 }
 
@@ -70,7 +63,9 @@ absl::Status EngineImpl::Prepare() {
   RETURN_IF_ERROR(AllocateMemory());
   RETURN_IF_ERROR(ReserveCommunicators());
   RETURN_IF_ERROR(CreateStreams());
-  RETURN_IF_ERROR(InitializeConstantsAndWeights());
+  RETURN_IF_ERROR(InitializeConstants());
+  RETURN_IF_ERROR(InitializeWeights());
+  options_.initial_weights = nullptr;  // gone after Create
   return LowerPrograms();
 }
 
@@ -219,7 +214,7 @@ absl::Status EngineImpl::CreateStreams() {
   return absl::OkStatus();
 }
 
-absl::Status EngineImpl::InitializeConstantsAndWeights() {
+absl::Status EngineImpl::InitializeConstants() {
   const model::Shape& shape = plan_.shape;
   const int64_t half = shape.sequence * shape.head_dim / 2;
   ASSIGN_OR_RETURN(std::unique_ptr<device::Buffer> host,
@@ -230,19 +225,34 @@ absl::Status EngineImpl::InitializeConstantsAndWeights() {
                             frequencies.data());
   ops::BuildRopeTables(shape.sequence, shape.head_dim, frequencies.data(), cos,
                        cos + half);
-  StartWork work;
-  work.host_tables = cos;
-  work.tables = reinterpret_cast<float*>(tables_->data());
-  work.table_elements = 2 * half;
-  work.weights.units = &plan_.units;
-  work.weights.buckets = buckets_.get();
-  work.weights.parameters = parameters_;
-  work.weights.seed = options_.job.seed();
-  constants_.rope_cos = work.tables;
-  constants_.rope_sin = work.tables + half;
-  device::Stream& stream = *streams_[0];
-  stream.Launch(&RunStart, &work);
-  return stream.Synchronize();
+  ops::CopyArgs copy;
+  copy.count = 2 * half;
+  copy.x = cos;
+  copy.out = reinterpret_cast<float*>(tables_->data());
+  constants_.rope_cos = copy.out;
+  constants_.rope_sin = copy.out + half;
+  streams_[0]->Launch(&RunCopy, &copy);
+  return streams_[0]->Synchronize();
+}
+
+absl::Status EngineImpl::InitializeWeights() {
+  if (options_.initial_weights != nullptr) {
+    LoadWeightsArgs load;
+    load.model = &plan_.model;
+    load.units = &plan_.units;
+    load.buckets = buckets_.get();
+    load.parameters = parameters_;
+    load.device = options_.device;
+    load.stream = streams_[0].get();
+    return LoadWeights(*options_.initial_weights, load);
+  }
+  fsdp::InitializeArgs random;
+  random.units = &plan_.units;
+  random.buckets = buckets_.get();
+  random.parameters = parameters_;
+  random.seed = options_.job.seed();
+  streams_[0]->Launch(&RunInitialize, &random);
+  return streams_[0]->Synchronize();
 }
 
 Bindings EngineImpl::MakeBindings() {

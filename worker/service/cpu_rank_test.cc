@@ -1,17 +1,22 @@
 #include "worker/service/cpu_rank.h"
 
+#include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
+#include "checkpoint/format/safetensors_file.h"
 #include "data/format/indexed_dataset_writer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "schedule/plan.h"
 #include "worker/exec/testing/tiny_job.h"
+#include "worker/service/checkpoint_testutil.h"
 
 namespace weft::service {
 namespace {
@@ -88,6 +93,51 @@ TEST_F(CpuRankTest, TrainsAndValidatesOnAllThatIsHeldOut) {
   EXPECT_THAT(rank->engine().RunEval(6),
               StatusIs(absl::StatusCode::kOutOfRange));
   EXPECT_GT(rank->device_bytes()[0], 0);
+}
+
+TEST_F(CpuRankTest, StartsFromACheckpoint) {
+  const std::string folder = ::testing::TempDir();
+  ASSERT_OK(WriteMixtral(folder));
+  *job_.mutable_model() = MixtralJob().model();
+  job_.mutable_init()->set_hugging_face(folder);
+  const worker::v1::Prepare prepare = Prepare();
+  const std::unique_ptr<Rank> rank = factory_->Create(prepare);
+  ASSERT_OK_AND_ASSIGN(const Addresses own, rank->Open());
+  ASSERT_OK(rank->Connect({own}));
+  ASSERT_OK(rank->engine().WriteParameters(folder));
+  ASSERT_OK_AND_ASSIGN(const auto file,
+                       checkpoint::SafetensorsFile::Open(
+                           absl::StrCat(folder, "/rank-00000.safetensors")));
+  EXPECT_EQ(file.tensors().size(), schedule::Declare(job_).model.params.size());
+  for (const checkpoint::SafetensorsView& tensor : file.tensors()) {
+    ASSERT_TRUE(absl::EndsWith(tensor.name, "@0"));
+    const std::string param = tensor.name.substr(0, tensor.name.size() - 2);
+    for (int64_t i = 0; i < tensor.elements(); ++i) {
+      float value = 0;
+      std::memcpy(&value, tensor.bytes.data() + i * sizeof(value),
+                  sizeof(value));
+      ASSERT_EQ(value, MixtralValue(param, i)) << param << "[" << i << "]";
+    }
+  }
+  exec::StepResult result;
+  EXPECT_OK(rank->engine().RunStep(1, /*control_word=*/0, &result));
+}
+
+TEST_F(CpuRankTest, ACheckpointOfAnotherModelIsRefused) {
+  const std::string folder = ::testing::TempDir();
+  ASSERT_OK(WriteMixtral(folder));
+  job_.mutable_init()->set_hugging_face(folder);
+  EXPECT_THAT(Open(Prepare()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("model.num_layers=3, the checkpoint has 2")));
+}
+
+TEST_F(CpuRankTest, SamplesAreWholeSequencesWhenTheJobSaysSo) {
+  job_.mutable_data()->set_sample_kind(v1::SAMPLE_KIND_SEQUENCE);
+  EXPECT_THAT(Open(Prepare()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("sequence 0 of 1 has 1201 tokens; each must "
+                                 "have sequence_length + 1 = 7")));
 }
 
 TEST_F(CpuRankTest, ACancelEndsOpen) {

@@ -1,5 +1,7 @@
 #include "worker/service/fake_rank.h"
 
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
@@ -29,6 +31,9 @@ class FakeEngine : public exec::Engine {
 
   absl::Status WriteParameters(absl::string_view folder) override {
     return hooks_->on_write();
+  }
+  absl::Status WriteGradients(absl::string_view folder) override {
+    return hooks_->on_write_gradients(std::string(folder));
   }
   absl::Status WriteTrace(const exec::StepResult& result,
                           absl::string_view path) override {

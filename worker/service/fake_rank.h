@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -25,12 +26,16 @@ class FakeRankFactory : public RankFactory {
  public:
   using Hook = std::function<absl::Status()>;
   using StepHook = std::function<absl::Status(int64_t step)>;
+  using FolderHook = std::function<absl::Status(const std::string& folder)>;
 
   Hook on_open = [] { return absl::OkStatus(); };
   Hook on_connect = [] { return absl::OkStatus(); };
   StepHook on_step = [](int64_t) { return absl::OkStatus(); };
   Hook on_eval = [] { return absl::OkStatus(); };
   Hook on_write = [] { return absl::OkStatus(); };
+  FolderHook on_write_gradients = [](const std::string&) {
+    return absl::OkStatus();
+  };
 
   int64_t live_set_excess_bytes = 0;
 

@@ -212,11 +212,25 @@ absl::Status JobSession::Validate(int64_t step) {
 
 absl::Status JobSession::WriteOutputs(int64_t step,
                                       const exec::StepResult& result) {
-  if (step != prepare().job().output().trace_step()) return absl::OkStatus();
+  const v1::OutputConfig& output = prepare().job().output();
+  if (step == output.trace_step()) RETURN_IF_ERROR(WriteTrace(step, result));
+  if (step == output.gradients_step()) RETURN_IF_ERROR(WriteGradients());
+  return absl::OkStatus();
+}
+
+absl::Status JobSession::WriteTrace(int64_t step,
+                                    const exec::StepResult& result) {
   const std::string path = absl::StrCat(prepare().artifacts(), "/trace.step-",
                                         step, ".rank-", rank(), ".json");
   return Annotate(parts_->engine().WriteTrace(result, path),
                   absl::StrCat("writing ", path));
+}
+
+absl::Status JobSession::WriteGradients() {
+  const std::string folder = absl::StrCat(prepare().artifacts(), "/gradients");
+  RETURN_IF_ERROR(CreateFolder(folder));
+  return Annotate(parts_->engine().WriteGradients(folder),
+                  absl::StrCat("writing gradients to ", folder));
 }
 
 absl::Status JobSession::WriteParameters() {

@@ -78,6 +78,8 @@ class JobSession {
   absl::Status RunStep(int64_t step, exec::StepResult* result);
   absl::Status Validate(int64_t step);
   absl::Status WriteOutputs(int64_t step, const exec::StepResult& result);
+  absl::Status WriteTrace(int64_t step, const exec::StepResult& result);
+  absl::Status WriteGradients();
   absl::Status WriteParameters();
 
   // Gives everything back and says so.

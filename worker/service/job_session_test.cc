@@ -1,5 +1,6 @@
 #include "worker/service/job_session.h"
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -327,6 +328,43 @@ TEST_F(JobSessionTest, FailedOutputFailsTheJob) {
   EXPECT_THAT(finished.message(),
               AllOf(HasSubstr("/parameters"), HasSubstr("disk full")));
   EXPECT_EQ(finished.step(), 3);
+}
+
+TEST_F(JobSessionTest, GradientsAreWrittenAfterTheirStepAlone) {
+  std::atomic<int64_t> step{0};
+  std::vector<std::string> folders;
+  std::vector<int64_t> steps;
+  ranks_.on_step = [&](int64_t at) {
+    step = at;
+    return absl::OkStatus();
+  };
+  ranks_.on_write_gradients = [&](const std::string& folder) {
+    EXPECT_TRUE(std::filesystem::is_directory(folder));
+    folders.push_back(folder);
+    steps.push_back(step);
+    return absl::OkStatus();
+  };
+  worker::v1::Prepare prepare = TinyPrepare();
+  prepare.mutable_job()->mutable_output()->set_gradients_step(2);
+  Begin(prepare);
+  Start();
+  EXPECT_EQ(TakeFinished().code(), kOk);
+  EXPECT_THAT(folders, ElementsAre(prepare.artifacts() + "/gradients"));
+  EXPECT_THAT(steps, ElementsAre(2));
+}
+
+TEST_F(JobSessionTest, FailedGradientsFailTheJob) {
+  ranks_.on_write_gradients = [](const std::string&) {
+    return absl::DataLossError("disk full");
+  };
+  worker::v1::Prepare prepare = TinyPrepare();
+  prepare.mutable_job()->mutable_output()->set_gradients_step(1);
+  Begin(prepare);
+  Start();
+  const Finished finished = TakeFinished();
+  EXPECT_THAT(finished.message(),
+              AllOf(HasSubstr("/gradients"), HasSubstr("disk full")));
+  EXPECT_EQ(finished.step(), 1);
 }
 
 TEST_F(JobSessionTest, ArtifactsFolderThatCannotBeMadeIsNamed) {

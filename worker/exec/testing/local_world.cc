@@ -119,6 +119,7 @@ absl::Status LocalWorld::CreateRank(int rank) {
   engine.programs_are_proven = !options_.edit || options_.trust_edit;
   engine.device = r.device.get();
   engine.samples = r.samples.get();
+  engine.initial_weights = options_.initial_weights;
   engine.clock = options_.clocks.empty() ? &RealClock() : options_.clocks[rank];
   engine.on_failure = [this, rank](const absl::Status& why) {
     NoteFailure(rank);
@@ -184,9 +185,24 @@ absl::StatusOr<std::vector<std::vector<StepResult>>> LocalWorld::RunSteps(
 
 absl::StatusOr<std::map<std::string, std::vector<float>>>
 LocalWorld::Parameters() {
+  return Collect([](Engine& engine, absl::string_view folder) {
+    return engine.WriteParameters(folder);
+  });
+}
+
+absl::StatusOr<std::map<std::string, std::vector<float>>>
+LocalWorld::Gradients() {
+  return Collect([](Engine& engine, absl::string_view folder) {
+    return engine.WriteGradients(folder);
+  });
+}
+
+absl::StatusOr<std::map<std::string, std::vector<float>>> LocalWorld::Collect(
+    const std::function<absl::Status(Engine& engine, absl::string_view folder)>&
+        write) {
   ASSIGN_OR_RETURN(const std::string folder, MakeFolder());
-  RETURN_IF_ERROR(ForEachRank(
-      [&](int, Engine& engine) { return engine.WriteParameters(folder); }));
+  RETURN_IF_ERROR(
+      ForEachRank([&](int, Engine& engine) { return write(engine, folder); }));
   std::map<std::string, std::vector<float>> params;
   for (const model::ParamDecl& decl : plan_.model.params) {
     params[decl.name].resize(Elements(decl));

@@ -45,6 +45,8 @@ struct LocalWorldOptions {
   std::function<void(int rank, absl::string_view stream)> finished;
   // Called before each event that a rank's device creates.
   std::function<void(device::Device& device)> creates_event;
+  // Where the weights start, on all ranks; null: from the job's seed.
+  const InitialWeights* initial_weights = nullptr;
   // Clock of each rank; empty: real clocks.
   std::vector<Clock*> clocks;
 };
@@ -65,9 +67,11 @@ class LocalWorld {
   // Runs the next `steps` steps. By rank, then by step.
   absl::StatusOr<std::vector<std::vector<StepResult>>> RunSteps(int steps);
 
-  // Every parameter of the whole model, put together from all ranks' files.
-  // INTERNAL unless the files hold every element once.
+  // Every parameter of the whole model, or its gradient of the latest step, put
+  // together from all ranks' files. INTERNAL unless the files hold every
+  // element once.
   absl::StatusOr<std::map<std::string, std::vector<float>>> Parameters();
+  absl::StatusOr<std::map<std::string, std::vector<float>>> Gradients();
 
   const schedule::Plan& plan() const { return plan_; }
   Engine& engine(int rank) { return *ranks_[rank]->engine; }
@@ -86,6 +90,10 @@ class LocalWorld {
       : options_(std::move(options)) {}
 
   absl::Status CreateRank(int rank);
+  // What all ranks' files hold that `write` writes to a folder.
+  absl::StatusOr<std::map<std::string, std::vector<float>>> Collect(
+      const std::function<absl::Status(Engine& engine,
+                                       absl::string_view folder)>& write);
   // Remembers the first rank to fail.
   void NoteFailure(int rank);
   absl::StatusOr<comm::Communicator*> CreateCommunicator(

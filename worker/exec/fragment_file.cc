@@ -1,8 +1,10 @@
-#include "worker/exec/parameter_file.h"
+#include "worker/exec/fragment_file.h"
 
 #include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "checkpoint/format/safetensors_writer.h"
 #include "kernels/ops/elementwise/elementwise.h"
@@ -19,23 +21,22 @@ struct Fragment {
 };
 
 // Whether this rank writes what it holds of `bucket`.
-bool Writes(const ParameterFileArgs& args, const fsdp::Bucket& bucket) {
-  const fsdp::Range held = args.buckets->weights(bucket.id).range;
-  const bool whole = held.elements() == bucket.elements;
+bool Writes(const FragmentFileArgs& args, const fsdp::Bucket& bucket) {
+  const bool whole = args.held[bucket.id].range.elements() == bucket.elements;
   return !whole || args.world.IndexOf(bucket.axis, args.rank) == 0;
 }
 
-std::vector<Fragment> FragmentsOf(const ParameterFileArgs& args) {
+std::vector<Fragment> FragmentsOf(const FragmentFileArgs& args) {
   std::vector<Fragment> fragments;
   for (const fsdp::Bucket& bucket : args.units->buckets) {
     if (!Writes(args, bucket)) continue;
-    const fsdp::BucketView& weights = args.buckets->weights(bucket.id);
-    for (const fsdp::Segment& s : fsdp::SegmentsIn(bucket, weights.range)) {
+    const fsdp::BucketView& held = args.held[bucket.id];
+    for (const fsdp::Segment& s : fsdp::SegmentsIn(bucket, held.range)) {
       const fsdp::Parameter& param = args.parameters[s.param];
       Fragment fragment;
       fragment.name =
           absl::StrCat(param.name, "@", param.global_begin + s.param_offset);
-      fragment.device_data = weights.at(s.bucket_offset);
+      fragment.device_data = held.at(s.bucket_offset);
       fragment.elements = s.elements;
       fragments.push_back(std::move(fragment));
     }
@@ -56,8 +57,29 @@ absl::Status CopyToHost(void* arg, device::Stream& stream) {
 
 }  // namespace
 
-absl::Status WriteParameterFile(const ParameterFileArgs& args,
-                                const std::string& path) {
+std::vector<fsdp::BucketView> HeldWeights(
+    const fsdp::UnitAssignment& units, const fsdp::ResidentBuckets& buckets) {
+  std::vector<fsdp::BucketView> held;
+  for (const fsdp::Bucket& bucket : units.buckets) {
+    held.push_back(buckets.weights(bucket.id));
+  }
+  return held;
+}
+
+// A gradient may be whole in memory and yet reduced in the own slice alone. The
+// optimizer's state says which: it is whole where all of the gradient is.
+std::vector<fsdp::BucketView> HeldGradients(
+    const fsdp::UnitAssignment& units, const fsdp::ResidentBuckets& buckets) {
+  std::vector<fsdp::BucketView> held;
+  for (const fsdp::Bucket& bucket : units.buckets) {
+    const fsdp::Range range = buckets.first_moment(bucket.id).range;
+    held.push_back({buckets.gradients(bucket.id).at(range.begin), range});
+  }
+  return held;
+}
+
+absl::Status WriteFragmentFile(const FragmentFileArgs& args,
+                               absl::string_view folder) {
   std::vector<Fragment> fragments = FragmentsOf(args);
   int64_t elements = 0;
   for (const Fragment& fragment : fragments) elements += fragment.elements;
@@ -74,11 +96,15 @@ absl::Status WriteParameterFile(const ParameterFileArgs& args,
   checkpoint::SafetensorsWriter writer;
   writer.SetMetadata("rank", absl::StrCat(args.rank));
   writer.SetMetadata("world", absl::StrCat(args.world.size));
+  if (args.step.has_value()) {
+    writer.SetMetadata("step", absl::StrCat(*args.step));
+  }
   for (const Fragment& fragment : fragments) {
     RETURN_IF_ERROR(writer.Add(fragment.name, DType::kF32, {fragment.elements},
                                fragment.host_data));
   }
-  return writer.Write(path);
+  return writer.Write(
+      absl::StrFormat("%s/rank-%05d.safetensors", folder, args.rank));
 }
 
 }  // namespace weft::exec

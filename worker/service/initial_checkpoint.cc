@@ -1,0 +1,135 @@
+#include "worker/service/initial_checkpoint.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
+#include "base/status_macros.h"
+#include "checkpoint/hugging_face.h"
+#include "model/shape.h"
+
+namespace weft::service {
+namespace {
+
+using model::Shape;
+
+// Two numbers have the same text only when they are the same.
+std::string Text(double value) {
+  std::string text = absl::StrFormat("%.6g", value);
+  double back = 0;
+  if (absl::SimpleAtod(text, &back) && back == value) return text;
+  return absl::StrFormat("%.17g", value);
+}
+std::string Text(int64_t value) { return absl::StrCat(value); }
+std::string Text(bool value) { return value ? "true" : "false"; }
+
+std::vector<int> DenseLayers(const Shape& shape) {
+  std::vector<int> dense;
+  for (size_t layer = 0; layer < shape.moe_layer.size(); ++layer) {
+    if (!shape.moe_layer[layer]) dense.push_back(static_cast<int>(layer));
+  }
+  return dense;
+}
+
+std::string DenseLayersText(const Shape& shape) {
+  return absl::StrCat("[", absl::StrJoin(DenseLayers(shape), ", "), "]");
+}
+
+// What no layer has is not compared.
+std::string DenseWidthText(const Shape& shape) {
+  return Text(DenseLayers(shape).empty() ? 0 : shape.ffn);
+}
+
+std::string NormalizationText(const Shape& shape) {
+  return shape.renormalize_top_k ? "renormalized" : "raw";
+}
+
+// What makes a model another one, as its fields are called.
+struct Field {
+  const char* name;
+  std::string (*text)(const Shape& shape);
+};
+
+constexpr Field kFields[] = {
+    {"vocab_size", [](const Shape& s) { return Text(s.vocab); }},
+    {"hidden_size", [](const Shape& s) { return Text(s.hidden); }},
+    {"num_layers", [](const Shape& s) { return Text(s.layers); }},
+    {"attention.num_heads", [](const Shape& s) { return Text(s.heads); }},
+    {"attention.num_kv_heads", [](const Shape& s) { return Text(s.kv_heads); }},
+    {"attention.head_dim", [](const Shape& s) { return Text(s.head_dim); }},
+    {"attention.rope_theta", [](const Shape& s) { return Text(s.rope_theta); }},
+    {"attention.qkv_bias", [](const Shape& s) { return Text(s.qkv_bias); }},
+    {"attention.output_bias", [](const Shape& s) { return Text(s.out_bias); }},
+    {"attention.qk_norm", [](const Shape& s) { return Text(s.qk_norm); }},
+    {"ffn_hidden_size", &DenseWidthText},
+    {"moe.num_experts", [](const Shape& s) { return Text(s.experts); }},
+    {"moe.top_k", [](const Shape& s) { return Text(s.top_k); }},
+    {"moe.expert_hidden_size",
+     [](const Shape& s) { return Text(s.expert_ffn); }},
+    {"moe.shared_expert_hidden_size",
+     [](const Shape& s) { return Text(s.shared_ffn); }},
+    {"moe.top_k_normalization", &NormalizationText},
+    {"moe.shared_expert_gate",
+     [](const Shape& s) { return Text(s.shared_gate); }},
+    {"dense_layers", &DenseLayersText},
+    {"tie_embeddings", [](const Shape& s) { return Text(s.tie_embeddings); }},
+    {"norm_epsilon", [](const Shape& s) { return Text(s.norm_epsilon); }},
+};
+
+// A checkpoint as the engine sees it.
+class CheckpointWeights : public exec::InitialWeights {
+ public:
+  explicit CheckpointWeights(
+      std::unique_ptr<checkpoint::HuggingFaceCheckpoint> checkpoint)
+      : checkpoint_(std::move(checkpoint)) {}
+
+  absl::Status Read(const model::ParamDecl& param, int64_t begin,
+                    absl::Span<float> out) const override {
+    return checkpoint_->Read(param, begin, out);
+  }
+
+ private:
+  const std::unique_ptr<checkpoint::HuggingFaceCheckpoint> checkpoint_;
+};
+
+}  // namespace
+
+absl::Status CheckSameModel(const v1::TrainingJob& job,
+                            const v1::ModelConfig& checkpoint) {
+  v1::TrainingJob other = job;
+  *other.mutable_model() = checkpoint;
+  const Shape ours = model::ShapeOf(job);
+  const Shape theirs = model::ShapeOf(other);
+  std::vector<std::string> differences;
+  for (const Field& field : kFields) {
+    const std::string our_text = field.text(ours);
+    const std::string their_text = field.text(theirs);
+    if (our_text == their_text) continue;
+    differences.push_back(absl::StrCat("model.", field.name, "=", our_text,
+                                       ", the checkpoint has ", their_text));
+  }
+  if (differences.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the checkpoint is of another model: ",
+                   absl::StrJoin(differences, "; ")));
+}
+
+absl::StatusOr<std::unique_ptr<exec::InitialWeights>> OpenInitialCheckpoint(
+    const v1::TrainingJob& job, const model::ModelDecl& declared) {
+  const std::string& folder = job.init().hugging_face();
+  const std::string context = absl::StrCat("init.hugging_face=", folder);
+  ASSIGN_OR_RETURN(auto checkpoint,
+                   checkpoint::HuggingFaceCheckpoint::Open(folder),
+                   _ << context);
+  RETURN_IF_ERROR(Annotate(CheckSameModel(job, checkpoint->model()), context));
+  RETURN_IF_ERROR(Annotate(checkpoint->Check(declared), context));
+  return std::make_unique<CheckpointWeights>(std::move(checkpoint));
+}
+
+}  // namespace weft::service

@@ -1,0 +1,33 @@
+// The initial weights of a job that names a checkpoint.
+#ifndef WEFT_WORKER_SERVICE_INITIAL_CHECKPOINT_H_
+#define WEFT_WORKER_SERVICE_INITIAL_CHECKPOINT_H_
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "model/declaration.h"
+#include "weft/v1/job.pb.h"
+#include "worker/exec/initial_weights.h"
+
+namespace weft::service {
+
+// INVALID_ARGUMENT, naming every field that differs with its value in the job
+// and in the checkpoint, unless `checkpoint` describes the model of the job.
+// Defaults count as what they stand for. How weights start at random is not
+// compared.
+//
+// Requires: the job has passed the coordinator's validation; the checkpoint's
+// fields are in the ranges of job.proto.
+absl::Status CheckSameModel(const v1::TrainingJob& job,
+                            const v1::ModelConfig& checkpoint);
+
+// The weights in folder `init.hugging_face` of the job, whose model is
+// `declared`. What HuggingFaceCheckpoint says, with the folder's name;
+// INVALID_ARGUMENT when it is a checkpoint of another model.
+absl::StatusOr<std::unique_ptr<exec::InitialWeights>> OpenInitialCheckpoint(
+    const v1::TrainingJob& job, const model::ModelDecl& declared);
+
+}  // namespace weft::service
+
+#endif  // WEFT_WORKER_SERVICE_INITIAL_CHECKPOINT_H_

@@ -1,0 +1,161 @@
+#include "worker/service/initial_checkpoint.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "model/shape.h"
+#include "schedule/plan.h"
+#include "worker/exec/testing/tiny_job.h"
+#include "worker/service/checkpoint_testutil.h"
+
+namespace weft::service {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Grouped-query attention, a dense layer of three, a gated shared expert.
+v1::TrainingJob Job() {
+  exec::testing::TinyJob tiny;
+  tiny.optional_parts = true;
+  return exec::testing::MakeJob(tiny);
+}
+
+// Job()'s model with `changes`, as text.
+v1::ModelConfig ModelWith(const std::string& changes) {
+  v1::ModelConfig model = Job().model();
+  google::protobuf::TextFormat::Parser parser;
+  EXPECT_TRUE(parser.MergeFromString(changes, &model)) << changes;
+  return model;
+}
+
+TEST(CheckSameModelTest, TheSameModelIsTaken) {
+  EXPECT_OK(CheckSameModel(Job(), Job().model()));
+}
+
+TEST(CheckSameModelTest, EveryFieldThatDiffersIsNamedWithBothValues) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"vocab_size: 30", "model.vocab_size=29, the checkpoint has 30"},
+      {"hidden_size: 32 attention { head_dim: 4 }",
+       "model.hidden_size=16, the checkpoint has 32"},
+      {"num_layers: 4", "model.num_layers=3, the checkpoint has 4"},
+      {"attention { num_heads: 8 head_dim: 4 }", "model.attention.num_heads="},
+      {"attention { num_kv_heads: 4 }", "model.attention.num_kv_heads="},
+      {"attention { head_dim: 8 }", "model.attention.head_dim="},
+      {"attention { rope_theta: 1000000 }",
+       "model.attention.rope_theta=10000, the checkpoint has 1e+06"},
+      {"attention { qkv_bias: false }",
+       "model.attention.qkv_bias=true, the checkpoint has false"},
+      {"attention { output_bias: false }", "model.attention.output_bias=true"},
+      {"attention { qk_norm: false }", "model.attention.qk_norm=true"},
+      {"ffn_hidden_size: 77", "the checkpoint has 77"},
+      {"moe { num_experts: 8 }",
+       "model.moe.num_experts=4, the checkpoint has 8"},
+      {"moe { top_k: 3 }", "model.moe.top_k=2, the checkpoint has 3"},
+      {"moe { expert_hidden_size: 13 }",
+       "model.moe.expert_hidden_size=12, the checkpoint has 13"},
+      {"moe { shared_expert_hidden_size: 9 }",
+       "model.moe.shared_expert_hidden_size=8, the checkpoint has 9"},
+      {"moe { top_k_normalization: TOP_K_NORMALIZATION_RAW }",
+       "model.moe.top_k_normalization=renormalized, the checkpoint has raw"},
+      {"moe { shared_expert_gate: false }",
+       "model.moe.shared_expert_gate=true, the checkpoint has false"},
+      {"dense_layers: 2", "model.dense_layers=[0], the checkpoint has [0, 2]"},
+      {"tie_embeddings: true",
+       "model.tie_embeddings=false, the checkpoint has true"},
+      {"norm_epsilon: 1.00000001e-5",
+       "model.norm_epsilon=1e-05, the checkpoint has 1.00000001"},
+  };
+  for (const auto& [changes, says] : cases) {
+    EXPECT_THAT(CheckSameModel(Job(), ModelWith(changes)),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("of another model"), HasSubstr(says),
+                               Not(HasSubstr(";")))))
+        << changes;
+  }
+}
+
+TEST(CheckSameModelTest, AllDifferencesAreToldAtOnce) {
+  EXPECT_THAT(
+      CheckSameModel(Job(), ModelWith("vocab_size: 30 tie_embeddings: true")),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("model.vocab_size=29, the checkpoint has 30; "
+                         "model.tie_embeddings=false, the checkpoint has "
+                         "true")));
+}
+
+TEST(CheckSameModelTest, ADefaultIsWhatItStandsFor) {
+  const v1::TrainingJob job = Job();
+  const model::Shape shape = model::ShapeOf(job);
+  v1::ModelConfig spelled = job.model();
+  spelled.set_norm_epsilon(shape.norm_epsilon);
+  spelled.set_init_std(0.5);  // not compared
+  spelled.mutable_attention()->set_rope_theta(shape.rope_theta);
+  spelled.mutable_attention()->set_head_dim(
+      static_cast<int32_t>(shape.head_dim));
+  spelled.mutable_moe()->set_top_k_normalization(
+      v1::TOP_K_NORMALIZATION_RENORMALIZED);
+  EXPECT_OK(CheckSameModel(job, spelled));
+}
+
+TEST(CheckSameModelTest, AWidthThatNoLayerHasIsNotCompared) {
+  exec::testing::TinyJob tiny;
+  tiny.dense_layers = 0;
+  const v1::TrainingJob job = exec::testing::MakeJob(tiny);
+  v1::ModelConfig other = job.model();
+  other.set_ffn_hidden_size(77);
+  EXPECT_OK(CheckSameModel(job, other));
+}
+
+// A folder that holds a checkpoint of MixtralJob()'s model.
+std::string MixtralFolder() {
+  const std::string folder = ::testing::TempDir();
+  EXPECT_OK(WriteMixtral(folder));
+  return folder;
+}
+
+TEST(OpenInitialCheckpointTest, ItsWeightsAreThoseOfTheModel) {
+  v1::TrainingJob job = MixtralJob();
+  job.mutable_init()->set_hugging_face(MixtralFolder());
+  const model::ModelDecl declared = schedule::Declare(job).model;
+  ASSERT_OK_AND_ASSIGN(const auto weights,
+                       OpenInitialCheckpoint(job, declared));
+  for (const model::ParamDecl& param : declared.params) {
+    std::vector<float> values(7);
+    ASSERT_OK(weights->Read(param, 5, absl::MakeSpan(values)));
+    for (int64_t i = 0; i < 7; ++i) {
+      EXPECT_EQ(values[i], MixtralValue(param.name, 5 + i)) << param.name;
+    }
+  }
+}
+
+TEST(OpenInitialCheckpointTest, ACheckpointOfAnotherModelIsRefused) {
+  v1::TrainingJob job = MixtralJob();
+  job.mutable_init()->set_hugging_face(MixtralFolder());
+  job.mutable_model()->mutable_attention()->set_rope_theta(500000);
+  EXPECT_THAT(OpenInitialCheckpoint(job, schedule::Declare(job).model).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr(absl::StrCat("init.hugging_face=",
+                                                    job.init().hugging_face())),
+                             HasSubstr("model.attention.rope_theta=500000, the "
+                                       "checkpoint has 10000"))));
+}
+
+TEST(OpenInitialCheckpointTest, AFolderThatIsNotThereIsNamed) {
+  v1::TrainingJob job = Job();
+  job.mutable_init()->set_hugging_face("/not-there/model");
+  EXPECT_THAT(OpenInitialCheckpoint(job, schedule::Declare(job).model).status(),
+              StatusIs(absl::StatusCode::kNotFound,
+                       HasSubstr("init.hugging_face=/not-there/model")));
+}
+
+}  // namespace
+}  // namespace weft::service
