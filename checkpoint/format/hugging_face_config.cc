@@ -69,7 +69,6 @@ constexpr WithoutEffect kWithoutEffect[] = {
     {"max_window_layers", "of sliding windows, which are refused"},
     {"output_attentions", "what a forward pass returns"},
     {"output_hidden_states", "what a forward pass returns"},
-    {"pad_token_id", "samples are whole: no position is padding"},
     {"pretraining_tp", "splits products into parts of the same sum"},
     {"problem_type", "of a classifier"},
     {"return_dict", "how a forward pass returns"},
@@ -104,6 +103,7 @@ class Parser {
   std::set<int64_t> ReadMlpOnlyLayers();
   void CheckArchitecture();
   void CheckActivation();
+  void CheckPadding();
   void CheckWindows();
   void CheckDropout();
   absl::Status Refusals() const;
@@ -351,6 +351,14 @@ void Parser::CheckActivation() {
   }
 }
 
+// The library keeps look-ups from training the row of a padding token.
+void Parser::CheckPadding() {
+  if (fields_.TakeUnlessNull("pad_token_id") != nullptr) {
+    fields_.Refuse("pad_token_id",
+                   "must be null: every row of the embedding is trained");
+  }
+}
+
 void Parser::CheckWindows() {
   if (IsQwen()) {
     // Where windows are not in use, their width does nothing.
@@ -397,6 +405,7 @@ absl::StatusOr<HfConfig> Parser::Parse() {
   ReadAttention();
   ReadMoe();
   CheckActivation();
+  CheckPadding();
   CheckWindows();
   CheckDropout();
   for (const WithoutEffect& field : kWithoutEffect) fields_.Take(field.name);

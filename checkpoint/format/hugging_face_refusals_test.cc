@@ -98,6 +98,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "attention_bias=true: is not known for model_type"},
         Refused{"Dropout", kLlama, "attention_dropout", "0.1",
                 "attention_dropout=0.1: must be 0"},
+        Refused{"Padding", kLlama, "pad_token_id", "0",
+                "pad_token_id=0: must be null"},
         Refused{"Window", kMixtral, "sliding_window", "4096",
                 "sliding_window=4096: must be null"},
         Refused{"WindowInUse", kQwen2Moe, "use_sliding_window", "true",
