@@ -177,7 +177,7 @@ TEST_F(GrpcServerTest, TheWorstJobIsRefusedWithAllItsViolations) {
       "} optimizer { learning_rate: -1 min_learning_rate: -1 warmup_steps: -1 "
       "beta1: -1 beta2: -1 epsilon: -1 weight_decay: -1 clip_norm: -1 decay: 9 "
       "} steps: -1 eval { every_steps: -1 batches: -1 } output { trace_step: "
-      "-1 } limits { collective_timeout_ms: -1 }",
+      "-1 gradients_step: -1 } limits { collective_timeout_ms: -1 }",
       &spec));
   v1::Job job;
   const grpc::Status status = client_->Submit(spec, &job);
