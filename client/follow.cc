@@ -49,9 +49,9 @@ absl::StatusOr<v1::Job> Follow(
     const FollowOptions& options,
     const std::function<void(const v1::WatchJobResponse&)>& observe) {
   Seen seen;
-  absl::Time last_contact = absl::Now();
+  absl::Time last_contact = options.clock->Now();
   while (true) {
-    const absl::Time begun = absl::Now();
+    const absl::Time begun = options.clock->Now();
     v1::WatchJobRequest request;
     request.set_job_id(job_id);
     request.set_after_revision(seen.revision);
@@ -78,10 +78,10 @@ absl::StatusOr<v1::Job> Follow(
     // A watch that stood for long was connected, silent as it may have been.
     const bool was_connected = status.ok() || absl::IsOutOfRange(status) ||
                                seen.is_any ||
-                               absl::Now() - begun > options.patience;
-    if (was_connected) last_contact = absl::Now();
-    if (absl::Now() - last_contact > options.patience) return status;
-    if (absl::Now() + options.retry_interval > options.deadline) {
+                               options.clock->Now() - begun > options.patience;
+    if (was_connected) last_contact = options.clock->Now();
+    if (options.clock->Now() - last_contact > options.patience) return status;
+    if (options.clock->Now() + options.retry_interval > options.deadline) {
       return TimedOut(job_id);
     }
     absl::SleepFor(options.retry_interval);

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "client/coordinator_client.h"
 #include "client/exit_code.h"
 #include "weft/v1/job_service.pb.h"
@@ -19,6 +20,7 @@ struct FollowOptions {
   // How long the coordinator may be away at a time; jobs go on without it.
   absl::Duration patience = absl::Seconds(60);
   absl::Duration retry_interval = absl::Seconds(1);
+  const Clock* clock = &RealClock();
 };
 
 // What a command that waits for a job exits with. Requires: the job has ended.

@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/status_matchers.h"
 #include "client/state_name.h"
 #include "gmock/gmock.h"
@@ -65,14 +66,16 @@ class ScriptedClient : public CoordinatorClient {
                         const std::function<void(const v1::WatchJobResponse&)>&
                             on_message) override {
     asked_after.push_back(request.after_revision());
+    clock->Advance(absl::Milliseconds(1));
     if (script.empty()) return absl::UnavailableError("script has ended");
     const Watch watch = std::move(script.front());
     script.pop_front();
     for (const auto& message : watch.messages) on_message(message);
-    absl::SleepFor(watch.silence);
+    clock->Advance(watch.silence);
     return watch.end;
   }
 
+  FakeClock* clock = nullptr;
   std::deque<Watch> script;
   std::vector<int64_t> asked_after;
   v1::JobState state_now = v1::JOB_STATE_RUNNING;
@@ -97,6 +100,8 @@ class FollowTest : public ::testing::Test {
   FollowTest() {
     options_.patience = absl::Seconds(60);
     options_.retry_interval = absl::Milliseconds(1);
+    options_.clock = &clock_;
+    client_.clock = &clock_;
   }
 
   absl::StatusOr<v1::Job> Run() {
@@ -106,6 +111,7 @@ class FollowTest : public ::testing::Test {
                   });
   }
 
+  FakeClock clock_;
   ScriptedClient client_;
   FollowOptions options_;
   std::vector<int64_t> seen_;
@@ -170,7 +176,7 @@ TEST_F(FollowTest, PatienceAndDeadlineEndIt) {
   options_.patience = absl::Milliseconds(5);
   EXPECT_THAT(Run(), StatusIs(absl::StatusCode::kUnavailable));
   options_.patience = absl::InfiniteDuration();
-  options_.deadline = absl::Now() + absl::Milliseconds(5);
+  options_.deadline = clock_.Now() + absl::Milliseconds(5);
   EXPECT_THAT(Run(), StatusIs(absl::StatusCode::kDeadlineExceeded,
                               HasSubstr("it goes on")));
 }

@@ -1,15 +1,12 @@
 #include "client/offline_plan.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "schedule/plan.h"
-#include "schedule/program.h"
 
 namespace weft::client {
 namespace {
@@ -171,59 +168,6 @@ void CheckBatch(const v1::TrainingJob& job, Checker& checker) {
   CheckPlanSize(batch.global_batch() / unit, job.model().num_layers(), checker);
 }
 
-// Who a rank is, in the words of the coordinator.
-std::string DescribeRank(const schedule::Plan& plan, int rank) {
-  const auto group = [&](fsdp::Axis axis) {
-    return absl::StrCat(fsdp::Name(axis), "=[",
-                        absl::StrJoin(plan.world.Members(axis, rank), " "),
-                        "]");
-  };
-  return absl::StrCat("rank ", rank, " of ", plan.world.size, ": ",
-                      group(fsdp::Axis::kEp), " ", group(fsdp::Axis::kEdp),
-                      "\n");
-}
-
-int64_t CountParameters(const schedule::Plan& plan) {
-  int64_t total = 0;
-  for (const auto& param : plan.model.params) {
-    int64_t elements = 1;
-    for (int64_t dimension : param.shape) elements *= dimension;
-    total += elements;
-  }
-  return total;
-}
-
-// Weights, gradients and two moments of every bucket in fp32, each whole or as
-// the rank's slice.
-int64_t StateBytes(const schedule::Plan& plan) {
-  const fsdp::Strategy strategy = plan.train.strategy;
-  int64_t elements = 0;
-  for (const fsdp::Bucket& bucket : plan.units.buckets) {
-    const auto held = [&](bool is_whole) {
-      return is_whole ? bucket.elements : bucket.slice_elements();
-    };
-    elements += held(schedule::WeightsResident(strategy, bucket)) +
-                held(schedule::GradientsResident(strategy)) +
-                2 * held(strategy == fsdp::Strategy::kNoShard);
-  }
-  return elements * int64_t{sizeof(float)};
-}
-
-// The plan in the numbers of the coordinator.
-v1::PlanSummary Summarize(const schedule::Plan& plan) {
-  v1::PlanSummary summary;
-  summary.set_ops(static_cast<int64_t>(plan.train.ops.size()));
-  summary.set_microbatches(plan.train.microbatches);
-  summary.set_classes(1);
-  summary.set_arena_bytes(
-      std::max(plan.train.arena_bytes,
-               plan.eval.has_value() ? plan.eval->arena_bytes : int64_t{0}));
-  summary.set_state_bytes(StateBytes(plan));
-  summary.set_parameters(CountParameters(plan));
-  summary.set_units(static_cast<int32_t>(plan.units.units.size()));
-  return summary;
-}
-
 }  // namespace
 
 std::vector<FieldError> PlanObstacles(const v1::TrainingJob& job,
@@ -245,16 +189,15 @@ absl::StatusOr<v1::GetPlanResponse> CompilePlan(const v1::TrainingJob& job,
                      "), the job's world"));
   }
   ASSIGN_OR_RETURN(const schedule::Plan plan, schedule::Compile(job));
-  RETURN_IF_ERROR(schedule::Verify(plan));
   v1::GetPlanResponse response;
-  std::string text = absl::StrCat(DescribeRank(plan, rank),
+  std::string text = absl::StrCat(schedule::DescribeRank(plan, rank),
                                   schedule::ToText(plan, plan.train));
   if (plan.eval.has_value()) {
     absl::StrAppend(&text, "\n", schedule::ToText(plan, *plan.eval));
   }
   response.set_text(text);
   response.set_timeline(schedule::DrawTimeline(plan, plan.train, columns));
-  *response.mutable_summary() = Summarize(plan);
+  *response.mutable_summary() = schedule::Summarize(plan);
   return response;
 }
 

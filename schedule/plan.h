@@ -13,6 +13,7 @@
 #include "schedule/program.h"
 #include "weft/plan/v1/plan.pb.h"
 #include "weft/v1/job.pb.h"
+#include "weft/v1/job_service.pb.h"
 
 namespace weft::schedule {
 
@@ -42,6 +43,13 @@ absl::Status Verify(const Plan& plan);
 
 // The plan in the notation of the docs, one line an op.
 std::string ToText(const Plan& plan, const Program& program);
+
+// The plan in numbers. `state_bytes` are those of weights, gradients and both
+// moments of the largest rank, in fp32.
+v1::PlanSummary Summarize(const Plan& plan);
+
+// One line on who a rank is: its groups. Requires: a rank of the plan's world.
+std::string DescribeRank(const Plan& plan, int rank);
 
 // The streams of a program drawn as rows of time, with modelled op costs. What
 // stands side by side runs side by side; lengths are not to scale, so that

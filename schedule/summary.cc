@@ -1,0 +1,66 @@
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <numeric>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "schedule/plan.h"
+
+namespace weft::schedule {
+namespace {
+
+int64_t Parameters(const model::ModelDecl& model) {
+  int64_t total = 0;
+  for (const model::ParamDecl& param : model.params) {
+    total += std::accumulate(param.shape.begin(), param.shape.end(), int64_t{1},
+                             std::multiplies<int64_t>());
+  }
+  return total;
+}
+
+// Weights, gradients and two moments of every bucket in fp32, each whole or as
+// the rank's slice.
+int64_t StateBytes(const Plan& plan) {
+  const fsdp::Strategy strategy = plan.train.strategy;
+  int64_t elements = 0;
+  for (const fsdp::Bucket& bucket : plan.units.buckets) {
+    const auto held = [&](bool is_whole) {
+      return is_whole ? bucket.elements : bucket.slice_elements();
+    };
+    elements += held(WeightsResident(strategy, bucket));
+    elements += held(GradientsResident(strategy));
+    elements += 2 * held(strategy == fsdp::Strategy::kNoShard);
+  }
+  return elements * int64_t{sizeof(float)};
+}
+
+}  // namespace
+
+v1::PlanSummary Summarize(const Plan& plan) {
+  v1::PlanSummary summary;
+  summary.set_ops(plan.train.ops.size());
+  summary.set_microbatches(plan.train.microbatches);
+  summary.set_classes(1);
+  summary.set_arena_bytes(
+      std::max(plan.train.arena_bytes,
+               plan.eval.has_value() ? plan.eval->arena_bytes : int64_t{0}));
+  summary.set_state_bytes(StateBytes(plan));
+  summary.set_parameters(Parameters(plan.model));
+  summary.set_units(plan.units.units.size());
+  return summary;
+}
+
+std::string DescribeRank(const Plan& plan, int rank) {
+  const auto group = [&](fsdp::Axis axis) {
+    return absl::StrCat(fsdp::Name(axis), "=[",
+                        absl::StrJoin(plan.world.Members(axis, rank), " "),
+                        "]");
+  };
+  return absl::StrCat("rank ", rank, " of ", plan.world.size, ": ",
+                      group(fsdp::Axis::kEp), " ", group(fsdp::Axis::kEdp),
+                      "\n");
+}
+
+}  // namespace weft::schedule
