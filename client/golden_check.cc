@@ -51,20 +51,6 @@ absl::StatusOr<std::vector<float>> Tensor(const SafetensorsFile& file,
   return values;
 }
 
-// ||a - b|| / ||b||, with `from` subtracted from both when there is one.
-double ErrorOf(absl::Span<const float> a, const std::vector<float>& b,
-               const std::vector<float>* from) {
-  double error = 0;
-  double size = 0;
-  for (size_t i = 0; i < b.size(); ++i) {
-    const double base = from == nullptr ? 0 : (*from)[i];
-    const double difference = static_cast<double>(a[i]) - b[i];
-    error += difference * difference;
-    size += (b[i] - base) * (b[i] - base);
-  }
-  return RelativeTo(std::sqrt(error), std::sqrt(size));
-}
-
 // Compares every tensor of the checkpoint's names with what the job wrote.
 absl::StatusOr<GoldenRow> CompareTensors(const GoldenCase& golden,
                                          const schedule::Plan& plan,
@@ -96,8 +82,8 @@ absl::StatusOr<GoldenRow> CompareTensors(const GoldenCase& golden,
         ASSIGN_OR_RETURN(base, Tensor(*from, tensor));
       }
       Worsen(row, tensor.name,
-             ErrorOf(absl::MakeSpan(whole).subspan(begin, tensor.elements()),
-                     expected, from == nullptr ? nullptr : &base));
+             NormError(absl::MakeSpan(whole).subspan(begin, tensor.elements()),
+                       expected, base));
       begin += tensor.elements();
     }
   }

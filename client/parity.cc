@@ -205,14 +205,7 @@ absl::StatusOr<std::pair<double, std::string>> WorstTensor(
       return absl::DataLossError(absl::StrCat(name, " has ", x.size(), " and ",
                                               y.size(), " elements"));
     }
-    double error = 0;
-    double size = 0;
-    for (size_t i = 0; i < x.size(); ++i) {
-      const double difference = static_cast<double>(x[i]) - y[i];
-      error += difference * difference;
-      size += static_cast<double>(y[i]) * y[i];
-    }
-    const double relative = RelativeTo(std::sqrt(error), std::sqrt(size));
+    const double relative = NormError(x, y);
     if (relative > worst.first) worst = {relative, name};
   }
   return worst;

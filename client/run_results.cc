@@ -57,4 +57,18 @@ double RelativeTo(double error, double size) {
                               : relative;
 }
 
+double NormError(absl::Span<const float> a, absl::Span<const float> b,
+                 absl::Span<const float> from) {
+  double error = 0;
+  double size = 0;
+  for (size_t i = 0; i < b.size(); ++i) {
+    const double difference = static_cast<double>(a[i]) - b[i];
+    const double moved =
+        static_cast<double>(b[i]) - (from.empty() ? 0 : from[i]);
+    error += difference * difference;
+    size += moved * moved;
+  }
+  return RelativeTo(std::sqrt(error), std::sqrt(size));
+}
+
 }  // namespace weft::client

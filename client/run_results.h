@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "client/params_diff.h"
 
 namespace weft::client {
@@ -28,6 +29,11 @@ absl::StatusOr<std::vector<float>> WholeParam(const ParamFolder& folder,
 // `error` over the size of what it is an error of. 0 over 0 is none; anything
 // else over 0 is infinite, and so is what is not a number.
 double RelativeTo(double error, double size);
+
+// ||a - b|| / ||b - from||, where an empty `from` is zero. Requires: equal
+// sizes.
+double NormError(absl::Span<const float> a, absl::Span<const float> b,
+                 absl::Span<const float> from = {});
 
 }  // namespace weft::client
 

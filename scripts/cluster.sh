@@ -165,3 +165,34 @@ stop_cluster() {
   rm -f "$folder"/*.pid "$folder/ports.json"
   return "$killed"
 }
+
+# Stops the cluster of ctl_on_cluster, however its command ends.
+end_ctl() {
+  local code=$?
+  trap - EXIT
+  stop_cluster "$CTL_CLUSTER" || true
+  exit "$code"
+}
+
+# ctl_on_cluster NAME WORKERS ARGS...: weftctl with these arguments, beside a
+# cluster in .weft/NAME that is made for it and ends with it. Files are named from
+# where the user is. Does not return.
+ctl_on_cluster() {
+  CTL_CLUSTER="$WEFT_STATE/$1"
+  local name="$1" workers="$2"
+  shift 2
+  mkdir -p "$WEFT_STATE"
+  exec 9>"$CTL_CLUSTER.lock"
+  flock -n 9 || die "a $name run is under way already"
+  if cluster_is_up "$CTL_CLUSTER"; then stop_cluster "$CTL_CLUSTER" || true; fi
+  rm -rf "$CTL_CLUSTER"
+  mkdir -p "$CTL_CLUSTER/data"
+  trap end_ctl EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+  start_cluster "$CTL_CLUSTER" "$workers" cpu ||
+    die "the cluster did not come up"
+  (cd "${OLDPWD:-$WEFT_ROOT}" &&
+    weftctl --coordinator="$(address_of "$CTL_CLUSTER")" "$@")
+  exit
+}

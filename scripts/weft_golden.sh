@@ -14,32 +14,13 @@ world_of() {
   echo "$world"
 }
 
-end_golden() {
-  local code=$?
-  trap - EXIT
-  stop_cluster "$WEFT_STATE/golden" || true
-  exit "$code"
-}
-
 weft_golden() {
   source scripts/cluster.sh
-  local folder="$WEFT_STATE/golden" world caller="${OLDPWD:-$WEFT_ROOT}"
+  local world
   world="$(world_of "$@")"
   if [[ ! "$world" =~ ^[1-9][0-9]*$ ]]; then
     die "golden: --world=$world is no number of ranks"
   fi
-  mkdir -p "$WEFT_STATE"
-  exec 9>"$WEFT_STATE/golden.lock"
-  flock -n 9 || die "a golden run is under way already"
   build_cluster
-  if cluster_is_up "$folder"; then stop_cluster "$folder" || true; fi
-  rm -rf "$folder"
-  mkdir -p "$folder/data"
-  trap end_golden EXIT
-  trap 'exit 130' INT
-  trap 'exit 143' TERM
-  start_cluster "$folder" "$world" cpu || die "the cluster did not come up"
-  # Folders are named from where the user is.
-  (cd "$caller" && weftctl --coordinator="$(address_of "$folder")" golden \
-    --work "$folder/data" "$@")
+  ctl_on_cluster golden "$world" golden --work "$WEFT_STATE/golden/data" "$@"
 }
