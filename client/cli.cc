@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "client/completion.h"
+#include "client/enum_names.h"
 #include "client/file_commands.h"
 #include "client/flags.h"
 #include "client/golden_command.h"
@@ -18,6 +18,7 @@
 #include "client/nearest_name.h"
 #include "client/parity_command.h"
 #include "client/view_commands.h"
+#include "google/protobuf/generated_enum_reflection.h"
 
 namespace weft::client {
 namespace {
@@ -262,21 +263,19 @@ void AddFileCommands(CLI::App* app, Session& session, Parsed* p) {
             "Largest relative error that passes; 0 compares bits");
 }
 
-// Names of an enum's values as job files write them.
+// Adds a flag whose values are named as in job files.
 template <typename Enum>
 void AddEnum(CLI::App* command, const std::string& name, Enum* value,
-             const std::map<std::string, Enum>& values,
              const std::string& help) {
-  std::vector<std::string> names;
-  for (const auto& [text, number] : values) names.push_back(text);
+  const auto& type = *google::protobuf::GetEnumDescriptor<Enum>();
   command
       ->add_option_function<std::string>(
           name,
-          [value, values](const std::string& text) {
-            *value = values.at(text);
+          [value, &type](const std::string& text) {
+            *value = static_cast<Enum>(FindEnumValue(type, text)->number());
           },
           help)
-      ->check(OneOf(names));
+      ->check(OneOf(ShortNames(type)));
 }
 
 void AddGoldenCommand(CLI::App* app, Session& session, Parsed* p) {
@@ -298,20 +297,10 @@ void AddGoldenCommand(CLI::App* app, Session& session, Parsed* p) {
   AddInteger(golden, "--ep", &run.ep, {1, kMaxWorld}, "Expert-parallel size");
   AddInteger(golden, "--microbatch", &run.microbatch, {0, kMaxWorld},
              "Sequences of a microbatch on a rank; 0: the rank's whole share");
-  AddEnum<v1::ScheduleOrder>(
-      golden, "--schedule", &run.order,
-      {{"sequential", v1::SCHEDULE_ORDER_SEQUENTIAL},
-       {"combined_1f1b", v1::SCHEDULE_ORDER_COMBINED_1F1B}},
-      "Order of node phases");
+  AddEnum(golden, "--schedule", &run.order, "Order of node phases");
   golden->add_flag("--delay-wgrad,--delay_wgrad", run.delay_wgrad,
                    "Weight gradients run later");
-  AddEnum<v1::ShardingStrategy>(
-      golden, "--strategy", &run.strategy,
-      {{"no_shard", v1::SHARDING_STRATEGY_NO_SHARD},
-       {"optim", v1::SHARDING_STRATEGY_OPTIM},
-       {"optim_grads", v1::SHARDING_STRATEGY_OPTIM_GRADS},
-       {"optim_grads_params", v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS}},
-      "What is sharded");
+  AddEnum(golden, "--strategy", &run.strategy, "What is sharded");
 }
 
 void AddParityCommand(CLI::App* app, Session& session, Parsed* p) {

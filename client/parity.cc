@@ -10,9 +10,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "client/enum_names.h"
 #include "client/nearest_name.h"
 #include "client/params_diff.h"
 #include "client/run_results.h"
+#include "google/protobuf/generated_enum_reflection.h"
 
 namespace weft::client {
 namespace {
@@ -85,6 +87,13 @@ std::string SumClass(const v1::TrainingJob& job) {
                                            : " a reduction each");
 }
 
+// As job files write it.
+template <typename Enum>
+std::string NameOf(Enum value) {
+  return ShortName(
+      *google::protobuf::GetEnumDescriptor<Enum>()->FindValueByNumber(value));
+}
+
 std::vector<Draft> VarySchedule(const std::vector<Draft>& drafts) {
   return Cross<v1::ScheduleOrder>(
       drafts,
@@ -113,19 +122,17 @@ std::vector<Draft> VaryDelay(const std::vector<Draft>& drafts) {
 }
 
 std::vector<Draft> VaryStrategy(const std::vector<Draft>& drafts) {
-  constexpr std::pair<v1::ShardingStrategy, const char*> kStrategies[] = {
-      {v1::SHARDING_STRATEGY_NO_SHARD, "no_shard"},
-      {v1::SHARDING_STRATEGY_OPTIM, "optim"},
-      {v1::SHARDING_STRATEGY_OPTIM_GRADS, "optim_grads"},
-      {v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS, "optim_grads_params"}};
-  return Cross<int>(
+  return Cross<v1::ShardingStrategy>(
       drafts,
       [](const v1::TrainingJob&) {
-        return std::vector{0, 1, 2, 3};
+        return std::vector{v1::SHARDING_STRATEGY_NO_SHARD,
+                           v1::SHARDING_STRATEGY_OPTIM,
+                           v1::SHARDING_STRATEGY_OPTIM_GRADS,
+                           v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS};
       },
-      [&](v1::TrainingJob& job, int i) {
-        job.mutable_fsdp()->set_strategy(kStrategies[i].first);
-        return absl::StrCat("strategy=", kStrategies[i].second);
+      [](v1::TrainingJob& job, v1::ShardingStrategy strategy) {
+        job.mutable_fsdp()->set_strategy(strategy);
+        return absl::StrCat("strategy=", NameOf(strategy));
       });
 }
 
