@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "client/nearest_name.h"
+#include "base/nearest_name.h"
 #include "client/utf8.h"
 #include "client/yaml_scalar.h"
 #include "google/protobuf/descriptor.h"

@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "base/nearest_name.h"
 #include "client/enum_names.h"
-#include "client/nearest_name.h"
 #include "client/utf8.h"
 
 namespace weft::client {

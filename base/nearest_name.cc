@@ -1,11 +1,11 @@
-#include "client/nearest_name.h"
+#include "base/nearest_name.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace weft::client {
+namespace weft {
 
 int EditDistance(absl::string_view a, absl::string_view b) {
   // Row i holds the distances of the first i characters of `a` to all prefixes
@@ -51,4 +51,4 @@ std::string KnownNames(absl::string_view name,
   return absl::StrCat("; did you mean \"", nearest, "\"?");
 }
 
-}  // namespace weft::client
+}  // namespace weft

@@ -1,11 +1,11 @@
-#include "client/nearest_name.h"
+#include "base/nearest_name.h"
 
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
 
-namespace weft::client {
+namespace weft {
 namespace {
 
 TEST(NearestNameTest, DistanceCountsEdits) {
@@ -34,4 +34,4 @@ TEST(NearestNameTest, TheRemarkNamesOneOrAll) {
 }
 
 }  // namespace
-}  // namespace weft::client
+}  // namespace weft

@@ -1,13 +1,13 @@
 // Finds the name a person probably meant.
-#ifndef WEFT_CLIENT_NEAREST_NAME_H_
-#define WEFT_CLIENT_NEAREST_NAME_H_
+#ifndef WEFT_BASE_NEAREST_NAME_H_
+#define WEFT_BASE_NEAREST_NAME_H_
 
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 
-namespace weft::client {
+namespace weft {
 
 // The least number of characters to insert, remove, replace, or exchange with
 // their neighbour, that makes `a` into `b`.
@@ -23,6 +23,6 @@ std::string NearestName(absl::string_view name,
 std::string KnownNames(absl::string_view name,
                        const std::vector<std::string>& names);
 
-}  // namespace weft::client
+}  // namespace weft
 
-#endif  // WEFT_CLIENT_NEAREST_NAME_H_
+#endif  // WEFT_BASE_NEAREST_NAME_H_
