@@ -14,7 +14,9 @@ namespace weft::model {
 ModelDecl DeclareDecoder(const Shape& shape);
 
 // [T] tokens of a microbatch on one rank, [H] hidden, [Q] qkv columns, [A]
-// heads*head_dim, [N] = T*top_k rows sent, [R] rows received, [E] experts.
+// heads*head_dim, [N] = T*top_k rows sent, [R] rows received, [E] experts,
+// U(F) outputs of the first projection of a feed-forward of width F: 2F, gate
+// and up, with SwiGLU, else F.
 
 namespace load {
 // write i32[T] tokens and i32[T] labels: the token after each
@@ -60,10 +62,10 @@ enum Forward {
   kSendRows,       // write [N,H]
   kSendProb,       // write [N]
   // Present when there is a shared expert.
-  kSharedGateUp,  // write [T,2*shared]
-  kSharedAct,     // write [T,shared]
-  kSharedOut,     // write [T,H]
-  kSharedGate,    // write [T] sigmoid(gate_w . xn2); gated only
+  kSharedUp,    // write [T,U(shared)]
+  kSharedAct,   // write [T,shared]
+  kSharedOut,   // write [T,H]
+  kSharedGate,  // write [T] sigmoid(gate_w . xn2); gated only
 };
 enum Dgrad {
   kDDy,           // read [T,H] gradient of the layer's output
@@ -96,11 +98,11 @@ enum Dgrad {
   kDLogitsGrad,     // scratch [T,E]
   kDTopKGrad,       // scratch [T,k]
   // Present when there is a shared expert.
-  kDSharedGateUp,      // read
-  kDSharedActGrad,     // scratch [T,shared]
-  kDSharedGateUpGrad,  // write [T,2*shared]
-  kDSharedGate,        // read; gated only, like the next
-  kDSharedGateGrad,    // write [T] gradient of the gate before its sigmoid
+  kDSharedUp,        // read
+  kDSharedActGrad,   // scratch [T,shared]
+  kDSharedUpGrad,    // write [T,U(shared)]
+  kDSharedGate,      // read; gated only, like the next
+  kDSharedGateGrad,  // write [T] gradient of the gate before its sigmoid
 };
 enum Wgrad {
   kWXn1,      // read
@@ -108,26 +110,26 @@ enum Wgrad {
   kWAttnOut,  // read
   kWH1Grad,   // read
   // Present when there is a shared expert.
-  kWXn2,               // read
-  kWSharedGateUpGrad,  // read
-  kWSharedAct,         // read
-  kWDy,                // read
-  kWSharedGateGrad,    // read; gated only
+  kWXn2,             // read
+  kWSharedUpGrad,    // read
+  kWSharedAct,       // read
+  kWDy,              // read
+  kWSharedGateGrad,  // read; gated only
 };
 // Read by forward and by dgrad.
 enum Params {
-  kNorm1,          // [H]
-  kQkvW,           // [Q,H]
-  kOutW,           // [H,A]
-  kQkvB,           // [Q]         optional, like the next three
-  kOutB,           // [H]
-  kQNorm,          // [head_dim]
-  kKNorm,          // [head_dim]
-  kNorm2,          // [H]      MoE layers only, like the rest
-  kRouterW,        // [E,H]
-  kSharedGateUpW,  // [2*shared,H]
-  kSharedDownW,    // [H,shared]
-  kSharedGateW,    // [1,H]
+  kNorm1,        // [H]
+  kQkvW,         // [Q,H]
+  kOutW,         // [H,A]
+  kQkvB,         // [Q]         optional, like the next three
+  kOutB,         // [H]
+  kQNorm,        // [head_dim]
+  kKNorm,        // [head_dim]
+  kNorm2,        // [H]      MoE layers only, like the rest
+  kRouterW,      // [E,H]
+  kSharedUpW,    // [U(shared),H]
+  kSharedDownW,  // [H,shared]
+  kSharedGateW,  // [1,H]
 };
 // Dense layers end before norm2.
 enum DgradGrads { kGNorm1, kGQNorm, kGKNorm, kGNorm2, kGRouter };
@@ -136,7 +138,7 @@ enum WgradGrads {
   kGOut,
   kGQkvB,
   kGOutB,
-  kGSharedGateUp,
+  kGSharedUp,
   kGSharedDown,
   kGSharedGate,
 };
@@ -153,23 +155,23 @@ enum Dgrad { kDRowsGrad, kDProbGrad, kDAll, kDSendRowsGrad, kDSendProbGrad };
 }  // namespace dispatch
 
 namespace experts {
-// read rows [R,H], prob [R], counts; write gate_up [R,2F], act [R,F], out [R,H]
-enum Forward { kRows, kProb, kAll, kGateUp, kAct, kOut };
-// read d_out [R,H], gate_up, prob, counts; scratch d_act [R,F]; write
-// d_gate_up [R,2F], d_rows [R,H], d_prob [R]
+// read rows [R,H], prob [R], counts; write up [R,U(F)], act [R,F], out [R,H]
+enum Forward { kRows, kProb, kAll, kUp, kAct, kOut };
+// read d_out [R,H], up, prob, counts; scratch d_act [R,F]; write
+// d_up [R,U(F)], d_rows [R,H], d_prob [R]
 enum Dgrad {
   kDOutGrad,
-  kDGateUp,
+  kDUp,
   kDProb,
   kDAll,
   kDActGrad,
-  kDGateUpGrad,
+  kDUpGrad,
   kDRowsGrad,
   kDProbGrad,
 };
-// read rows, act, d_gate_up, d_out, counts
-enum Wgrad { kWRows, kWAct, kWGateUpGrad, kWOutGrad, kWAll };
-enum Params { kGateUpW, kDownW };  // [E,2F,H], [E,H,F]; also the wgrad grads
+// read rows, act, d_up, d_out, counts
+enum Wgrad { kWRows, kWAct, kWUpGrad, kWOutGrad, kWAll };
+enum Params { kUpW, kDownW };  // [E,U(F),H], [E,H,F]; also the wgrad grads
 }  // namespace experts
 
 namespace combine {
@@ -190,25 +192,25 @@ enum Dgrad { kDDy, kDAll, kDTokenOfRow, kDBack, kDOutGrad };
 }  // namespace combine
 
 namespace mlp {
-// read h1; write rstd2, xn2, gate_up [T,2F], act [T,F], y [T,H]
-enum Forward { kH1, kRstd2, kXn2, kGateUp, kAct, kY };
-// read dy, h1, rstd2, xn2, gate_up; scratch d_act [T,F], d_xn2 [T,H]; write
-// d_gate_up [T,2F], d_h1 [T,H]
+// read h1; write rstd2, xn2, up [T,U(F)], act [T,F], y [T,H]
+enum Forward { kH1, kRstd2, kXn2, kUp, kAct, kY };
+// read dy, h1, rstd2, xn2, up; scratch d_act [T,F], d_xn2 [T,H]; write
+// d_up [T,U(F)], d_h1 [T,H]
 enum Dgrad {
   kDDy,
   kDH1,
   kDRstd2,
   kDXn2,
-  kDGateUp,
+  kDUp,
   kDActGrad,
   kDXn2Grad,
-  kDGateUpGrad,
+  kDUpGrad,
   kDH1Grad,
 };
-enum Wgrad { kWXn2, kWGateUpGrad, kWAct, kWDy };
-enum Params { kNorm2, kGateUpW, kDownW };
+enum Wgrad { kWXn2, kWUpGrad, kWAct, kWDy };
+enum Params { kNorm2, kUpW, kDownW };
 enum DgradGrads { kGNorm2 };
-enum WgradGrads { kGGateUp, kGDown };
+enum WgradGrads { kGUp, kGDown };
 }  // namespace mlp
 
 namespace head {

@@ -1,12 +1,19 @@
 #include "model/decoder.h"
 
+#include <map>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace weft::model {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
 
 Shape SmallShape() {
   Shape shape;
@@ -120,6 +127,35 @@ TEST(DecoderTest, OnlyMatricesDecay) {
     EXPECT_EQ(param.decay, param.shape.size() >= 2) << param.name;
     EXPECT_EQ(param.init_std > 0, param.shape.size() >= 2) << param.name;
   }
+}
+
+// [out, in] of every feed-forward's first projection, by parameter.
+std::map<std::string, std::vector<int64_t>> FirstProjections(
+    const ModelDecl& model) {
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const ParamDecl& param : model.params) {
+    const std::string name = param.name.substr(param.name.find('.') + 3);
+    for (const char* first : {"mlp.", "experts.", "shared_"}) {
+      if (name.rfind(first, 0) == 0 && name.find("down") == std::string::npos) {
+        shapes[name] = param.shape;
+      }
+    }
+  }
+  return shapes;
+}
+
+TEST(DecoderTest, AGatedFirstProjectionHasTwoOutputsAndSquaredReluOne) {
+  Shape shape = SmallShape();
+  EXPECT_THAT(
+      FirstProjections(DeclareDecoder(shape)),
+      UnorderedElementsAre(Pair("mlp.gate_up", ElementsAre(48, 16)),
+                           Pair("experts.gate_up", ElementsAre(4, 24, 16)),
+                           Pair("shared_gate_up", ElementsAre(16, 16))));
+  shape.gated_mlp = false;
+  EXPECT_THAT(FirstProjections(DeclareDecoder(shape)),
+              UnorderedElementsAre(Pair("mlp.up", ElementsAre(24, 16)),
+                                   Pair("experts.up", ElementsAre(4, 12, 16)),
+                                   Pair("shared_up", ElementsAre(8, 16))));
 }
 
 TEST(DecoderTest, DenseLayersHaveNoExchange) {

@@ -31,6 +31,7 @@ Shape ShapeOf(const v1::TrainingJob& job) {
   shape.out_bias = attention.output_bias();
   shape.qk_norm = attention.qk_norm();
   shape.ffn = model.ffn_hidden_size();
+  shape.gated_mlp = model.mlp_activation() != v1::MLP_ACTIVATION_SQUARED_RELU;
   shape.tie_embeddings = model.tie_embeddings();
   shape.norm_epsilon = Or(model.norm_epsilon(), 1e-5);
   shape.rope_theta = Or(attention.rope_theta(), 10000.0);

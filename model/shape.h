@@ -24,6 +24,7 @@ struct Shape {
   int64_t shared_ffn = 0;  // 0: no shared expert
   bool renormalize_top_k = true;
   bool shared_gate = false;  // of the shared expert
+  bool gated_mlp = true;     // SwiGLU; false: squared ReLU
   bool qkv_bias = false;
   bool out_bias = false;
   bool qk_norm = false;  // RMSNorm of each head of queries and keys
@@ -44,6 +45,8 @@ struct Shape {
   int64_t qkv_columns() const { return (heads + 2 * kv_heads) * head_dim; }
   // Heads of queries and keys.
   int64_t qk_heads() const { return heads + kv_heads; }
+  // Outputs of a feed-forward's first projection.
+  int64_t up_columns(int64_t ffn) const { return gated_mlp ? 2 * ffn : ffn; }
   // Experts of a layer on one rank.
   int64_t local_experts() const { return experts / ep; }
   // Rows a rank sends to experts in one layer.

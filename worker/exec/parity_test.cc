@@ -176,6 +176,14 @@ TEST_P(ParityTest, EveryOptionalPartOfALayer) {
   CompareAll(tiny, SyntheticSamples::Kind::kRule);
 }
 
+TEST_P(ParityTest, SquaredRelu) {
+  TinyJob tiny;
+  tiny.microbatches = 2;
+  tiny.optional_parts = true;
+  tiny.squared_relu = true;
+  CompareAll(tiny, SyntheticSamples::Kind::kRule);
+}
+
 TEST_P(ParityTest, ExpertsWithoutTokens) {
   TinyJob tiny;
   tiny.microbatches = 3;

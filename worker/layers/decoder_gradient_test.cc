@@ -113,21 +113,27 @@ SmallShape Optional(bool moe) {
   return shape;
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, DecoderGradientTest,
-                         ::testing::Values(Make(true, 1, 0, true, false),
-                                           Make(true, 2, 6, false, false),
-                                           Make(false, 2, 0, true, true),
-                                           Make(true, 1, 6, true, true),
-                                           Optional(true), Optional(false)),
-                         [](const ::testing::TestParamInfo<SmallShape>& info) {
-                           return absl::StrCat(
-                               info.param.moe ? "Moe" : "Dense",
-                               info.param.layers,
-                               info.param.shared_ffn > 0 ? "Shared" : "",
-                               info.param.renormalize ? "" : "Raw",
-                               info.param.tied ? "Tied" : "",
-                               info.param.biases ? "GateBiasesNorms" : "");
-                         });
+SmallShape SquaredRelu(SmallShape shape) {
+  shape.gated_mlp = false;
+  return shape;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, DecoderGradientTest,
+    ::testing::Values(Make(true, 1, 0, true, false),
+                      Make(true, 2, 6, false, false),
+                      Make(false, 2, 0, true, true),
+                      Make(true, 1, 6, true, true), Optional(true),
+                      Optional(false), SquaredRelu(Optional(true)),
+                      SquaredRelu(Optional(false))),
+    [](const ::testing::TestParamInfo<SmallShape>& info) {
+      return absl::StrCat(info.param.moe ? "Moe" : "Dense", info.param.layers,
+                          info.param.shared_ffn > 0 ? "Shared" : "",
+                          info.param.renormalize ? "" : "Raw",
+                          info.param.tied ? "Tied" : "",
+                          info.param.biases ? "GateBiasesNorms" : "",
+                          info.param.gated_mlp ? "" : "SquaredRelu");
+    });
 
 }  // namespace
 }  // namespace weft::layers

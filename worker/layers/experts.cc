@@ -1,8 +1,8 @@
-// Grouped SwiGLU experts over rows ordered by (local expert, source, token).
+// Grouped experts over rows ordered by (local expert, source, token).
 // An expert without rows takes part and gets a zero gradient.
 #include "kernels/ops/grouped_gemm/grouped_gemm.h"
-#include "kernels/ops/swiglu/swiglu.h"
 #include "model/decoder.h"
+#include "worker/layers/activation.h"
 #include "worker/layers/nodes.h"
 #include "worker/layers/routing.h"
 
@@ -27,8 +27,9 @@ ops::GroupedShape Grouped(const NodeContext& ctx, int64_t in, int64_t out) {
   return shape;
 }
 
-ops::GroupedShape GateUp(const NodeContext& ctx) {
-  return Grouped(ctx, ctx.shape->hidden, 2 * ctx.shape->expert_ffn);
+ops::GroupedShape Up(const NodeContext& ctx) {
+  return Grouped(ctx, ctx.shape->hidden,
+                 ctx.shape->up_columns(ctx.shape->expert_ffn));
 }
 
 ops::GroupedShape Down(const NodeContext& ctx) {
@@ -39,16 +40,16 @@ ops::GroupedShape Down(const NodeContext& ctx) {
 
 absl::Status ExpertsForward(const NodeContext& ctx, device::Stream& stream) {
   const int64_t rows = PrepareOffsets(ctx, ctx.i32(args::kAll));
-  ops::GroupedForward({GateUp(ctx), ctx.f32(args::kRows),
-                       ctx.params[args::kGateUpW], ctx.f32(args::kGateUp)},
+  ops::GroupedForward({Up(ctx), ctx.f32(args::kRows), ctx.params[args::kUpW],
+                       ctx.f32(args::kUp)},
                       stream);
-  ops::SwigluForwardArgs act;
+  ActivationForwardArgs act;
   act.rows = rows;
   act.ffn = ctx.shape->expert_ffn;
-  act.gate_up = ctx.f32(args::kGateUp);
+  act.up = ctx.f32(args::kUp);
   act.prob = ctx.f32(args::kProb);
   act.out = ctx.f32(args::kAct);
-  ops::SwigluForward(act, stream);
+  ActivationForward(*ctx.shape, act, stream);
   ops::GroupedForward({Down(ctx), ctx.f32(args::kAct), ctx.params[args::kDownW],
                        ctx.f32(args::kOut)},
                       stream);
@@ -60,26 +61,26 @@ absl::Status ExpertsDgrad(const NodeContext& ctx, device::Stream& stream) {
   ops::GroupedDgrad({Down(ctx), ctx.f32(args::kDOutGrad),
                      ctx.params[args::kDownW], ctx.f32(args::kDActGrad)},
                     stream);
-  ops::SwigluBackwardArgs act;
+  ActivationBackwardArgs act;
   act.rows = rows;
   act.ffn = ctx.shape->expert_ffn;
-  act.gate_up = ctx.f32(args::kDGateUp);
+  act.up = ctx.f32(args::kDUp);
   act.prob = ctx.f32(args::kDProb);
   act.d_out = ctx.f32(args::kDActGrad);
-  act.d_gate_up = ctx.f32(args::kDGateUpGrad);
+  act.d_up = ctx.f32(args::kDUpGrad);
   act.d_prob = ctx.f32(args::kDProbGrad);
-  ops::SwigluBackward(act, stream);
-  ops::GroupedDgrad({GateUp(ctx), ctx.f32(args::kDGateUpGrad),
-                     ctx.params[args::kGateUpW], ctx.f32(args::kDRowsGrad)},
+  ActivationBackward(*ctx.shape, act, stream);
+  ops::GroupedDgrad({Up(ctx), ctx.f32(args::kDUpGrad), ctx.params[args::kUpW],
+                     ctx.f32(args::kDRowsGrad)},
                     stream);
   return absl::OkStatus();
 }
 
 absl::Status ExpertsWgrad(const NodeContext& ctx, device::Stream& stream) {
   PrepareOffsets(ctx, ctx.i32(args::kWAll));
-  const Grad& gate_up = ctx.grads[args::kGateUpW];
-  ops::GroupedWgrad({GateUp(ctx), ctx.f32(args::kWGateUpGrad),
-                     ctx.f32(args::kWRows), gate_up.data, gate_up.accumulate},
+  const Grad& up = ctx.grads[args::kUpW];
+  ops::GroupedWgrad({Up(ctx), ctx.f32(args::kWUpGrad), ctx.f32(args::kWRows),
+                     up.data, up.accumulate},
                     stream);
   const Grad& down = ctx.grads[args::kDownW];
   ops::GroupedWgrad({Down(ctx), ctx.f32(args::kWOutGrad), ctx.f32(args::kWAct),

@@ -1,7 +1,7 @@
-// The feed-forward half of a dense layer: y = h1 + down(swiglu(norm2(h1))).
+// The feed-forward half of a dense layer: y = h1 + down(act(up(norm2(h1)))).
 #include "kernels/ops/elementwise/elementwise.h"
-#include "kernels/ops/swiglu/swiglu.h"
 #include "model/decoder.h"
+#include "worker/layers/activation.h"
 #include "worker/layers/linear.h"
 #include "worker/layers/nodes.h"
 
@@ -10,8 +10,8 @@ namespace {
 
 namespace args = model::mlp;
 
-Linear GateUpSize(const model::Shape& s) {
-  return {s.tokens, s.hidden, 2 * s.ffn};
+Linear UpSize(const model::Shape& s) {
+  return {s.tokens, s.hidden, s.up_columns(s.ffn)};
 }
 Linear DownSize(const model::Shape& s) { return {s.tokens, s.ffn, s.hidden}; }
 
@@ -21,14 +21,14 @@ absl::Status MlpForward(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
   NormForward(s, ctx.f32(args::kH1), ctx.params[args::kNorm2],
               ctx.f32(args::kXn2), ctx.f32(args::kRstd2), stream);
-  Forward(GateUpSize(s), ctx.f32(args::kXn2), ctx.params[args::kGateUpW],
-          ctx.f32(args::kGateUp), stream);
-  ops::SwigluForwardArgs act;
+  Forward(UpSize(s), ctx.f32(args::kXn2), ctx.params[args::kUpW],
+          ctx.f32(args::kUp), stream);
+  ActivationForwardArgs act;
   act.rows = s.tokens;
   act.ffn = s.ffn;
-  act.gate_up = ctx.f32(args::kGateUp);
+  act.up = ctx.f32(args::kUp);
   act.out = ctx.f32(args::kAct);
-  ops::SwigluForward(act, stream);
+  ActivationForward(s, act, stream);
   Forward(DownSize(s), ctx.f32(args::kAct), ctx.params[args::kDownW],
           ctx.f32(args::kY), stream);
   ops::AddArgs residual;
@@ -44,14 +44,14 @@ absl::Status MlpDgrad(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
   Dgrad(DownSize(s), ctx.f32(args::kDDy), ctx.params[args::kDownW],
         ctx.f32(args::kDActGrad), stream);
-  ops::SwigluBackwardArgs act;
+  ActivationBackwardArgs act;
   act.rows = s.tokens;
   act.ffn = s.ffn;
-  act.gate_up = ctx.f32(args::kDGateUp);
+  act.up = ctx.f32(args::kDUp);
   act.d_out = ctx.f32(args::kDActGrad);
-  act.d_gate_up = ctx.f32(args::kDGateUpGrad);
-  ops::SwigluBackward(act, stream);
-  Dgrad(GateUpSize(s), ctx.f32(args::kDGateUpGrad), ctx.params[args::kGateUpW],
+  act.d_up = ctx.f32(args::kDUpGrad);
+  ActivationBackward(s, act, stream);
+  Dgrad(UpSize(s), ctx.f32(args::kDUpGrad), ctx.params[args::kUpW],
         ctx.f32(args::kDXn2Grad), stream);
   NormBackwardArgs norm;
   norm.x = ctx.f32(args::kDH1);
@@ -67,8 +67,8 @@ absl::Status MlpDgrad(const NodeContext& ctx, device::Stream& stream) {
 
 absl::Status MlpWgrad(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
-  Wgrad(GateUpSize(s), ctx.f32(args::kWGateUpGrad), ctx.f32(args::kWXn2),
-        ctx.grads[args::kGGateUp], stream);
+  Wgrad(UpSize(s), ctx.f32(args::kWUpGrad), ctx.f32(args::kWXn2),
+        ctx.grads[args::kGUp], stream);
   Wgrad(DownSize(s), ctx.f32(args::kWDy), ctx.f32(args::kWAct),
         ctx.grads[args::kGDown], stream);
   return absl::OkStatus();

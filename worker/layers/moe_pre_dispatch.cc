@@ -3,8 +3,8 @@
 #include "kernels/ops/elementwise/elementwise.h"
 #include "kernels/ops/permute/permute.h"
 #include "kernels/ops/router/router.h"
-#include "kernels/ops/swiglu/swiglu.h"
 #include "model/decoder.h"
+#include "worker/layers/activation.h"
 #include "worker/layers/attention.h"
 #include "worker/layers/linear.h"
 #include "worker/layers/nodes.h"
@@ -25,8 +25,8 @@ ops::RouterConfig RouterConfigOf(const model::Shape& s) {
 Linear RouterSize(const model::Shape& s) {
   return {s.tokens, s.hidden, s.experts};
 }
-Linear SharedGateUpSize(const model::Shape& s) {
-  return {s.tokens, s.hidden, 2 * s.shared_ffn};
+Linear SharedUpSize(const model::Shape& s) {
+  return {s.tokens, s.hidden, s.up_columns(s.shared_ffn)};
 }
 Linear SharedDownSize(const model::Shape& s) {
   return {s.tokens, s.shared_ffn, s.hidden};
@@ -96,15 +96,15 @@ void SharedGateForward(const NodeContext& ctx, device::Stream& stream) {
 void SharedExpertForward(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
   if (s.shared_gate) SharedGateForward(ctx, stream);
-  Forward(SharedGateUpSize(s), ctx.f32(pd::kXn2),
-          ctx.params[pd::kSharedGateUpW], ctx.f32(pd::kSharedGateUp), stream);
-  ops::SwigluForwardArgs act;
+  Forward(SharedUpSize(s), ctx.f32(pd::kXn2), ctx.params[pd::kSharedUpW],
+          ctx.f32(pd::kSharedUp), stream);
+  ActivationForwardArgs act;
   act.rows = s.tokens;
   act.ffn = s.shared_ffn;
-  act.gate_up = ctx.f32(pd::kSharedGateUp);
+  act.up = ctx.f32(pd::kSharedUp);
   act.prob = ctx.f32(pd::kSharedGate);
   act.out = ctx.f32(pd::kSharedAct);
-  ops::SwigluForward(act, stream);
+  ActivationForward(s, act, stream);
   Forward(SharedDownSize(s), ctx.f32(pd::kSharedAct),
           ctx.params[pd::kSharedDownW], ctx.f32(pd::kSharedOut), stream);
 }
@@ -166,18 +166,18 @@ void SharedExpertDgrad(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
   Dgrad(SharedDownSize(s), ctx.f32(pd::kDDy), ctx.params[pd::kSharedDownW],
         ctx.f32(pd::kDSharedActGrad), stream);
-  ops::SwigluBackwardArgs act;
+  ActivationBackwardArgs act;
   act.rows = s.tokens;
   act.ffn = s.shared_ffn;
-  act.gate_up = ctx.f32(pd::kDSharedGateUp);
+  act.up = ctx.f32(pd::kDSharedUp);
   act.prob = ctx.f32(pd::kDSharedGate);
   act.d_out = ctx.f32(pd::kDSharedActGrad);
-  act.d_gate_up = ctx.f32(pd::kDSharedGateUpGrad);
+  act.d_up = ctx.f32(pd::kDSharedUpGrad);
   act.d_prob = ctx.f32(pd::kDSharedGateGrad);
-  ops::SwigluBackward(act, stream);
+  ActivationBackward(s, act, stream);
   if (s.shared_gate) SharedGateDgrad(ctx, stream);
-  AddDgrad(SharedGateUpSize(s), ctx.f32(pd::kDSharedGateUpGrad),
-           ctx.params[pd::kSharedGateUpW], ctx.f32(pd::kDXn2Grad), stream);
+  AddDgrad(SharedUpSize(s), ctx.f32(pd::kDSharedUpGrad),
+           ctx.params[pd::kSharedUpW], ctx.f32(pd::kDXn2Grad), stream);
 }
 
 }  // namespace
@@ -215,8 +215,8 @@ absl::Status MoePreDispatchWgrad(const NodeContext& ctx,
   AttentionHalfWgrad(ctx, stream);
   const model::Shape& s = *ctx.shape;
   if (s.shared_ffn == 0) return absl::OkStatus();
-  Wgrad(SharedGateUpSize(s), ctx.f32(pd::kWSharedGateUpGrad),
-        ctx.f32(pd::kWXn2), ctx.grads[pd::kGSharedGateUp], stream);
+  Wgrad(SharedUpSize(s), ctx.f32(pd::kWSharedUpGrad), ctx.f32(pd::kWXn2),
+        ctx.grads[pd::kGSharedUp], stream);
   Wgrad(SharedDownSize(s), ctx.f32(pd::kWDy), ctx.f32(pd::kWSharedAct),
         ctx.grads[pd::kGSharedDown], stream);
   if (!s.shared_gate) return absl::OkStatus();

@@ -132,7 +132,8 @@ std::string ShapeName(const ::testing::TestParamInfo<SmallShape>& info) {
                       info.param.shared_ffn > 0 ? "Shared" : "",
                       info.param.renormalize ? "" : "Raw",
                       info.param.tied ? "Tied" : "",
-                      info.param.qk_norm ? "Optional" : "");
+                      info.param.qk_norm ? "Optional" : "",
+                      info.param.gated_mlp ? "" : "SquaredRelu");
 }
 
 SmallShape Dense() {
@@ -160,9 +161,16 @@ SmallShape Optional() {
   return shape;
 }
 
+SmallShape SquaredRelu(SmallShape shape) {
+  shape.gated_mlp = false;
+  return shape;
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, NodeContractTest,
                          ::testing::Values(SmallShape(), Dense(), Shared(),
-                                           RawTied(), Optional()),
+                                           RawTied(), Optional(),
+                                           SquaredRelu(Dense()),
+                                           SquaredRelu(Optional())),
                          ShapeName);
 
 }  // namespace

@@ -50,6 +50,10 @@ std::string NormalizationText(const Shape& shape) {
   return shape.renormalize_top_k ? "renormalized" : "raw";
 }
 
+std::string ActivationText(const Shape& shape) {
+  return shape.gated_mlp ? "swiglu" : "squared_relu";
+}
+
 // What makes a model another one, as its fields are called.
 struct Field {
   const char* name;
@@ -67,6 +71,7 @@ constexpr Field kFields[] = {
     {"attention.qkv_bias", [](const Shape& s) { return Text(s.qkv_bias); }},
     {"attention.output_bias", [](const Shape& s) { return Text(s.out_bias); }},
     {"attention.qk_norm", [](const Shape& s) { return Text(s.qk_norm); }},
+    {"mlp_activation", &ActivationText},
     {"ffn_hidden_size", &DenseWidthText},
     {"moe.num_experts", [](const Shape& s) { return Text(s.experts); }},
     {"moe.top_k", [](const Shape& s) { return Text(s.top_k); }},

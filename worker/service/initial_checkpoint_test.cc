@@ -56,6 +56,8 @@ TEST(CheckSameModelTest, EveryFieldThatDiffersIsNamedWithBothValues) {
        "model.attention.qkv_bias=true, the checkpoint has false"},
       {"attention { output_bias: false }", "model.attention.output_bias=true"},
       {"attention { qk_norm: false }", "model.attention.qk_norm=true"},
+      {"mlp_activation: MLP_ACTIVATION_SQUARED_RELU",
+       "model.mlp_activation=swiglu, the checkpoint has squared_relu"},
       {"ffn_hidden_size: 77", "the checkpoint has 77"},
       {"moe { num_experts: 8 }",
        "model.moe.num_experts=4, the checkpoint has 8"},

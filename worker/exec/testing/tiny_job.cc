@@ -12,6 +12,9 @@ v1::TrainingJob MakeJob(const TinyJob& tiny) {
   model.set_num_layers(tiny.layers);
   model.set_tie_embeddings(tiny.tied);
   model.set_init_std(0.2);
+  if (tiny.squared_relu) {
+    model.set_mlp_activation(v1::MLP_ACTIVATION_SQUARED_RELU);
+  }
   model.mutable_attention()->set_num_heads(4);
   model.mutable_attention()->set_num_kv_heads(2);
   model.mutable_attention()->set_qkv_bias(tiny.optional_parts);

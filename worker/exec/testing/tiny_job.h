@@ -22,6 +22,7 @@ struct TinyJob {
   bool tied = false;
   bool shared_expert = true;
   bool optional_parts = false;  // biases, norms of heads, a gated shared expert
+  bool squared_relu = false;    // instead of SwiGLU
   int dense_layers = 1;         // the first ones
   int layers = 3;
   int experts = 4;

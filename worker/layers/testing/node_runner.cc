@@ -47,6 +47,7 @@ model::Shape MakeShape(const SmallShape& small) {
   shape.qkv_bias = small.biases;
   shape.out_bias = small.biases;
   shape.qk_norm = small.qk_norm;
+  shape.gated_mlp = small.gated_mlp;
   shape.tie_embeddings = small.tied;
   shape.moe_layer.assign(small.layers, small.moe);
   shape.sequence = 5;

@@ -28,6 +28,7 @@ struct SmallShape {
   bool shared_gate = false;
   bool biases = false;  // of qkv and of the output projection
   bool qk_norm = false;
+  bool gated_mlp = true;  // SwiGLU; else squared ReLU
 };
 model::Shape MakeShape(const SmallShape& small);
 

@@ -1,0 +1,102 @@
+#include "kernels/ops/squared_relu/squared_relu.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "gtest/gtest.h"
+#include "kernels/ops/testing/testing.h"
+
+namespace weft::ops {
+namespace {
+
+using testing::Close;
+using testing::Doubles;
+using testing::Floats;
+using testing::InlineStream;
+using testing::RandomFloats;
+using testing::SameBits;
+using testing::Unwritten;
+
+struct Case {
+  int64_t rows;
+  int64_t ffn;
+  bool with_prob;
+};
+
+class SquaredRelu : public ::testing::TestWithParam<Case> {
+ protected:
+  SquaredRelu() {
+    x_ = RandomFloats(c_.rows * c_.ffn, 1, 2.0);
+    d_out_ = RandomFloats(c_.rows * c_.ffn, 2);
+    prob_ = c_.with_prob ? RandomFloats(c_.rows, 3) : Floats(c_.rows, 1.0f);
+  }
+
+  const float* prob() const { return c_.with_prob ? prob_.data() : nullptr; }
+
+  Doubles Reference(const Doubles& x, const Doubles& prob) const {
+    Doubles out(x.size());
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double r = std::max(x[i], 0.0);
+      out[i] = r * r * prob[i / c_.ffn];
+    }
+    return out;
+  }
+
+  const Case c_ = GetParam();
+  Floats x_, d_out_, prob_;
+};
+
+TEST_P(SquaredRelu, ForwardMatchesADoubleLoop) {
+  Floats out = Unwritten(x_.size());
+  SquaredReluForward({c_.rows, c_.ffn, x_.data(), prob(), out.data()},
+                     InlineStream());
+  EXPECT_TRUE(
+      Close(out, Reference(testing::ToDoubles(x_), testing::ToDoubles(prob_)),
+            1e-6, 1e-6));
+}
+
+TEST_P(SquaredRelu, BackwardIsTheGradient) {
+  Floats d_x = Unwritten(x_.size());
+  Floats d_prob = Unwritten(c_.rows);
+  SquaredReluBackward({c_.rows, c_.ffn, x_.data(), prob(), d_out_.data(),
+                       d_x.data(), d_prob.data()},
+                      InlineStream());
+  const Doubles x = testing::ToDoubles(x_);
+  const Doubles p = testing::ToDoubles(prob_);
+  const auto of_x = [&](const Doubles& v) {
+    return testing::Dot(Reference(v, p), d_out_);
+  };
+  const auto of_prob = [&](const Doubles& v) {
+    return testing::Dot(Reference(x, v), d_out_);
+  };
+  EXPECT_TRUE(Close(d_x, testing::NumericGradient(of_x, x), 1e-5, 2e-6));
+  EXPECT_TRUE(Close(d_prob, testing::NumericGradient(of_prob, p), 1e-5, 2e-6));
+}
+
+TEST_P(SquaredRelu, BackwardInPlaceAndWithoutProbGradient) {
+  Floats apart = Unwritten(x_.size());
+  SquaredReluBackward({c_.rows, c_.ffn, x_.data(), prob(), d_out_.data(),
+                       apart.data(), nullptr},
+                      InlineStream());
+  Floats in_place = x_;
+  SquaredReluBackward({c_.rows, c_.ffn, in_place.data(), prob(), d_out_.data(),
+                       in_place.data(), nullptr},
+                      InlineStream());
+  EXPECT_TRUE(SameBits(in_place, apart));
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, SquaredRelu,
+                         ::testing::Values(Case{0, 8, true}, Case{1, 1, true},
+                                           Case{3, 8, true}, Case{2, 21, false},
+                                           Case{4, 40, true}));
+
+TEST(SquaredReluTest, WhatIsNotANumberShows) {
+  const Floats x = {NAN, -1};
+  Floats out = Unwritten(2);
+  SquaredReluForward({1, 2, x.data(), nullptr, out.data()}, InlineStream());
+  EXPECT_TRUE(std::isnan(out[0]));
+  EXPECT_EQ(out[1], 0);
+}
+
+}  // namespace
+}  // namespace weft::ops

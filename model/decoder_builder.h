@@ -1,0 +1,117 @@
+// Declares a decoder layer by layer: what decoder.cc, for every layer, and
+// decoder_moe.cc, for those with experts, share.
+#ifndef WEFT_MODEL_DECODER_BUILDER_H_
+#define WEFT_MODEL_DECODER_BUILDER_H_
+
+#include <cmath>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/declaration_builder.h"
+#include "model/shape.h"
+
+namespace weft::model {
+
+using Args = std::vector<Arg>;
+
+template <typename T>
+void Append(std::vector<T>& to, std::initializer_list<T> items) {
+  to.insert(to.end(), items);
+}
+
+// Declares the layers of a decoder, one after another.
+class DecoderBuilder {
+ public:
+  explicit DecoderBuilder(const Shape& shape) : s_(shape) {}
+
+  ModelDecl Build();
+
+ private:
+  // Activations of one decoder layer that several nodes use.
+  struct Attention {
+    int rstd1, xn1, qkv, attn, lse, h1, h1_grad, qkv_grad;
+    int qk = kAbsent, qk_rstd = kAbsent;
+    int norm1, qkv_w, out_w;
+    int qkv_b = kAbsent, out_b = kAbsent, q_norm = kAbsent, k_norm = kAbsent;
+  };
+  // What the phases of a pre_dispatch node use, gathered part by part.
+  struct PreDispatch {
+    Args forward;
+    Args dgrad;
+    Args wgrad;
+    std::vector<int> params;
+    std::vector<int> dgrad_grads;
+    std::vector<int> wgrad_grads;
+    double flops = 0;        // of forward and of dgrad
+    double wgrad_flops = 0;  // without what has no weights
+  };
+  struct Routing {
+    int rstd2, xn2, scores, index, prob, counts, all, row_of_slot;
+    int token_of_row, slot_of_row, sorted_rows, sorted_experts;
+    int send_rows, send_prob;
+    int send_rows_grad, send_prob_grad;
+    int rows, row_prob, out, out_grad, rows_grad, row_prob_grad;
+    int shared_up = -1, shared_act = -1, shared_out = -1;
+    int shared_up_grad = -1;
+    int shared_gate = kAbsent, shared_gate_grad = kAbsent;
+  };
+
+  int Param(const std::string& name, std::vector<int64_t> shape, double std) {
+    return out_.Param(name, std::move(shape), std);
+  }
+  // The name of a feed-forward's first projection: gate and up, or up alone.
+  std::string Up(const std::string& before) const {
+    return before + (s_.gated_mlp ? "gate_up" : "up");
+  }
+  // FLOPs of one pass over a feed-forward for so many rows.
+  double FeedForwardFlops(int64_t rows, int64_t ffn) const {
+    return 2.0 * rows * s_.hidden * (s_.up_columns(ffn) + ffn);
+  }
+  int Norm(const std::string& name) { return out_.Norm(name, s_.hidden); }
+  int Value(const std::string& name, int64_t rows, int64_t columns,
+            DType dtype = DType::kF32) {
+    return out_.Value(name, rows, columns, dtype);
+  }
+  int Received(const std::string& name, int64_t columns) {
+    return out_.Received(name, s_.max_received_rows(), columns);
+  }
+
+  void EmbeddingLayer();
+  void DecoderLayer(int index);
+  void HeadLayer();
+  Attention DeclareAttention();
+  Routing DeclareRouting();
+  PreDispatch AttentionHalf(const Attention& a, Access h1_grad);
+  void AddRouter(const Attention& a, const Routing& r, PreDispatch& p);
+  void AddSharedExpert(const Routing& r, PreDispatch& p);
+  void AddPreDispatch(const PreDispatch& p);
+  void Counts(const Routing& r);
+  void Dispatch(const Routing& r);
+  void Experts(const Routing& r);
+  void Combine(const Attention& a, const Routing& r);
+  void Mlp(const Attention& a);
+  double ProjectionFlops() const;
+  double ScoreFlops() const;
+
+  // Deviation of the matrices that write to the residual stream.
+  double ResidualStd() const {
+    return s_.init_std / std::sqrt(2.0 * s_.layers);
+  }
+
+  const Shape& s_;
+  DeclarationBuilder out_;
+  int table_ = -1;   // embedding table
+  int tokens_ = -1;  // value
+  int labels_ = -1;  // value
+  int x_ = -1;       // output of the layer before, input of this one
+  int y_ = -1;       // output of this layer
+  int dx_ = -1;      // gradient of x_
+  int dy_ = -1;      // gradient of y_
+};
+
+}  // namespace weft::model
+
+#endif  // WEFT_MODEL_DECODER_BUILDER_H_

@@ -1,0 +1,151 @@
+// The half of a decoder layer with experts that is not attention.
+#include <vector>
+
+#include "model/decoder_builder.h"
+
+namespace weft::model {
+
+DecoderBuilder::Routing DecoderBuilder::DeclareRouting() {
+  const int64_t t = s_.tokens;
+  const int64_t h = s_.hidden;
+  const int64_t k = s_.top_k;
+  const int64_t n = s_.sent_rows();
+  Routing r;
+  r.rstd2 = Value("rstd2", t, 1);
+  r.xn2 = Value("xn2", t, h);
+  r.scores = Value("scores", t, s_.experts);
+  r.index = Value("topk_index", t, k, DType::kI32);
+  r.prob = Value("topk_prob", t, k);
+  r.counts = Value("counts", 1, s_.experts, DType::kI32);
+  r.all = out_.HostValue("counts_all", s_.ep, s_.experts, DType::kI32);
+  r.row_of_slot = Value("row_of_slot", t, k, DType::kI32);
+  r.token_of_row = Value("token_of_row", n, 1, DType::kI32);
+  r.slot_of_row = Value("slot_of_row", n, 1, DType::kI32);
+  r.sorted_rows = Value("sorted_rows", t, k, DType::kI32);
+  r.sorted_experts = Value("sorted_experts", t, k, DType::kI32);
+  r.send_rows = Value("send_rows", n, h);
+  r.send_prob = Value("send_prob", n, 1);
+  r.send_rows_grad = Value("send_rows.grad", n, h);
+  r.send_prob_grad = Value("send_prob.grad", n, 1);
+  r.rows = Received("rows", h);
+  r.row_prob = Received("row_prob", 1);
+  r.out = Received("expert_out", h);
+  r.out_grad = Received("expert_out.grad", h);
+  r.rows_grad = Received("rows.grad", h);
+  r.row_prob_grad = Received("row_prob.grad", 1);
+  if (s_.shared_ffn > 0) {
+    const int64_t up = s_.up_columns(s_.shared_ffn);
+    r.shared_up = Value(Up("shared_"), t, up);
+    r.shared_act = Value("shared_act", t, s_.shared_ffn);
+    r.shared_out = Value("shared_out", t, h);
+    r.shared_up_grad = Value(Up("shared_") + ".grad", t, up);
+    if (s_.shared_gate) {
+      r.shared_gate = Value("shared_gate", t, 1);
+      r.shared_gate_grad = Value("shared_gate.grad", t, 1);
+    }
+  }
+  return r;
+}
+
+void DecoderBuilder::AddRouter(const Attention& a, const Routing& r,
+                               PreDispatch& p) {
+  const int64_t t = s_.tokens;
+  const int norm2 = Norm("norm2");
+  const int router = Param("router", {s_.experts, s_.hidden}, s_.init_std);
+  const int logits = Value("logits", t, s_.experts);
+  const int offsets = Value("offsets", 1, s_.experts + 1, DType::kI64);
+  const int xn2_grad = Value("xn2.grad", t, s_.hidden);
+  const int logits_grad = Value("logits.grad", t, s_.experts);
+  const int prob_grad = Value("topk_prob.grad", t, s_.top_k);
+  Append(p.forward, {W(r.rstd2), W(r.xn2), S(logits), W(r.scores), W(r.index),
+                     W(r.prob), W(r.counts), S(offsets), W(r.row_of_slot),
+                     W(r.token_of_row), W(r.slot_of_row), W(r.sorted_rows),
+                     W(r.sorted_experts), W(r.send_rows), W(r.send_prob)});
+  Append(p.dgrad,
+         {R(a.h1), R(r.rstd2), R(r.xn2), R(r.scores), R(r.index), R(r.prob),
+          R(r.row_of_slot), R(r.sorted_rows), R(r.sorted_experts),
+          R(r.send_rows_grad), R(r.send_prob_grad), S(xn2_grad), S(logits_grad),
+          S(prob_grad)});
+  Append(p.params, {norm2, router});
+  Append(p.dgrad_grads, {norm2, router});
+  p.flops += 2.0 * t * s_.hidden * s_.experts;
+}
+
+void DecoderBuilder::AddSharedExpert(const Routing& r, PreDispatch& p) {
+  const int up = Param(Up("shared_"), {s_.up_columns(s_.shared_ffn), s_.hidden},
+                       s_.init_std);
+  const int down =
+      Param("shared_down", {s_.hidden, s_.shared_ffn}, ResidualStd());
+  const int act_grad = Value("shared_act.grad", s_.tokens, s_.shared_ffn);
+  const int gate = s_.shared_gate
+                       ? Param("shared_gate", {1, s_.hidden}, s_.init_std)
+                       : kAbsent;
+  Append(p.forward,
+         {W(r.shared_up), W(r.shared_act), W(r.shared_out), W(r.shared_gate)});
+  Append(p.dgrad, {R(r.shared_up), S(act_grad), W(r.shared_up_grad),
+                   R(r.shared_gate), W(r.shared_gate_grad)});
+  Append(p.wgrad, {R(r.xn2), R(r.shared_up_grad), R(r.shared_act), R(dy_),
+                   R(r.shared_gate_grad)});
+  Append(p.params, {up, down, gate});
+  Append(p.wgrad_grads, {up, down, gate});
+  const double flops = FeedForwardFlops(s_.tokens, s_.shared_ffn);
+  p.flops += flops;
+  p.wgrad_flops += flops;
+}
+
+void DecoderBuilder::Counts(const Routing& r) {
+  NodeDecl& node = out_.AddNode(NodeKind::kCounts);
+  node.phases = {Exchange(Phase::kForward, {R(r.counts), W(r.all)})};
+  node.host_wait_after = true;
+}
+
+void DecoderBuilder::Dispatch(const Routing& r) {
+  out_.AddNode(NodeKind::kDispatch).phases = {
+      Exchange(Phase::kForward, {R(r.send_rows), R(r.send_prob), R(r.all),
+                                 W(r.rows), W(r.row_prob)}),
+      Exchange(Phase::kDgrad, {R(r.rows_grad), R(r.row_prob_grad), R(r.all),
+                               W(r.send_rows_grad), W(r.send_prob_grad)}),
+  };
+}
+
+void DecoderBuilder::Experts(const Routing& r) {
+  const int64_t f = s_.expert_ffn;
+  const int64_t columns = s_.up_columns(f);
+  const int up_w = out_.ExpertParam(
+      Up("experts."), {s_.experts, columns, s_.hidden}, s_.init_std, s_.ep);
+  const int down_w = out_.ExpertParam(
+      "experts.down", {s_.experts, s_.hidden, f}, ResidualStd(), s_.ep);
+  const int up = Received(Up(""), columns);
+  const int act = Received("act", f);
+  const int act_grad = Received("act.grad", f);
+  const int up_grad = Received(Up("") + ".grad", columns);
+  const double flops = FeedForwardFlops(s_.sent_rows(), f);
+  out_.AddNode(NodeKind::kExperts).phases = {
+      Compute(Phase::kForward,
+              {R(r.rows), R(r.row_prob), R(r.all), W(up), W(act), W(r.out)},
+              {up_w, down_w}, {}, flops),
+      Compute(Phase::kDgrad,
+              {R(r.out_grad), R(up), R(r.row_prob), R(r.all), S(act_grad),
+               W(up_grad), W(r.rows_grad), W(r.row_prob_grad)},
+              {up_w, down_w}, {}, flops),
+      Compute(Phase::kWgrad,
+              {R(r.rows), R(act), R(up_grad), R(r.out_grad), R(r.all)}, {},
+              {up_w, down_w}, flops),
+  };
+}
+
+void DecoderBuilder::Combine(const Attention& a, const Routing& r) {
+  const int back = Value("combine_back", s_.sent_rows(), s_.hidden);
+  const int d_back = Value("combine_back.grad", s_.sent_rows(), s_.hidden);
+  Args forward = {
+      R(r.out), R(r.all), R(a.h1), R(r.sorted_rows), R(r.sorted_experts),
+      S(back),  W(y_)};
+  if (s_.shared_ffn > 0) forward.push_back(R(r.shared_out));
+  out_.AddNode(NodeKind::kCombine).phases = {
+      Exchange(Phase::kForward, forward),
+      Exchange(Phase::kDgrad,
+               {R(dy_), R(r.all), R(r.token_of_row), S(d_back), W(r.out_grad)}),
+  };
+}
+
+}  // namespace weft::model
