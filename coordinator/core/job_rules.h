@@ -7,6 +7,7 @@
 #ifndef WEFT_COORDINATOR_CORE_JOB_RULES_H_
 #define WEFT_COORDINATOR_CORE_JOB_RULES_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -53,7 +54,11 @@ struct RelationRule {
   // from; nullopt when the rule is kept.
   std::optional<std::string> (*check)(const v1::TrainingJob& job);
 };
+// All of them: those of the model, of batch and world, of the rest of the run.
 absl::Span<const RelationRule> RelationRules();
+absl::Span<const RelationRule> ModelRules();
+absl::Span<const RelationRule> BatchRules();
+absl::Span<const RelationRule> RunRules();
 
 // Messages that must be present.
 absl::Span<const absl::string_view> RequiredMessages();
@@ -73,6 +78,10 @@ std::string EnumText(const google::protobuf::EnumValueDescriptor& value);
 int MoeLayers(const v1::ModelConfig& model);
 // parallel.ep with its default.
 int ExpertParallelSize(const v1::TrainingJob& job);
+// model.attention.num_kv_heads and head_dim with their defaults. HeadDim
+// requires num_heads above 0.
+int KvHeads(const v1::TrainingJob& job);
+int64_t HeadDim(const v1::TrainingJob& job);
 
 }  // namespace weft::coordinator
 

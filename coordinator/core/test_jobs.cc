@@ -3,7 +3,10 @@
 #include <cstdlib>
 #include <iostream>
 #include <string>
+#include <vector>
 
+#include "absl/strings/string_view.h"
+#include "coordinator/core/validate.h"
 #include "google/protobuf/text_format.h"
 #include "weft/v1/job.pb.h"
 
@@ -49,6 +52,21 @@ v1::TrainingJob MakeJobWith(const std::string& text) {
   v1::TrainingJob job = MakeLegalJob();
   Merge(text, &job);
   return job;
+}
+
+std::vector<std::string> Fields(const Validation& validation) {
+  std::vector<std::string> fields;
+  for (const Violation& v : validation.violations) fields.push_back(v.field);
+  return fields;
+}
+
+std::vector<std::string> Descriptions(const Validation& validation,
+                                      absl::string_view field) {
+  std::vector<std::string> descriptions;
+  for (const Violation& v : validation.violations) {
+    if (v.field == field) descriptions.push_back(v.description);
+  }
+  return descriptions;
 }
 
 }  // namespace weft::coordinator

@@ -1,0 +1,155 @@
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "coordinator/core/describe.h"
+#include "coordinator/core/job_rules.h"
+#include "weft/v1/job.pb.h"
+
+namespace weft::coordinator {
+namespace {
+
+using Finding = std::optional<std::string>;
+using Job = v1::TrainingJob;
+using Wide = __int128;
+
+constexpr Wide kMaxRows = 2147483647;
+constexpr Wide kMaxBytes = Wide{1} << 60;
+constexpr int64_t kMaxLayerMicrobatches = 32768;
+
+Finding CheckEpDividesWorld(const Job& job) {
+  const int ep = ExpertParallelSize(job);
+  const int world = job.parallel().world();
+  if (world % ep == 0) return {};
+  return absl::StrCat("parallel.ep=", ep,
+                      " does not divide parallel.world=", world,
+                      "; choose from ", Divisors(world, world));
+}
+
+Finding CheckEpDividesExperts(const Job& job) {
+  const int ep = ExpertParallelSize(job);
+  const int experts = job.model().moe().num_experts();
+  if (experts % ep == 0) return {};
+  return absl::StrCat(
+      "parallel.ep=", ep, " does not divide model.moe.num_experts=", experts,
+      "; choose from ", CommonDivisors(experts, job.parallel().world()));
+}
+
+Finding CheckEpHasExperts(const Job& job) {
+  const int ep = ExpertParallelSize(job);
+  if (ep == 1 || MoeLayers(job.model()) > 0) return {};
+  if (!job.model().has_moe()) {
+    return absl::StrCat("parallel.ep=", ep, " but model.moe is not set");
+  }
+  return absl::StrCat("parallel.ep=", ep,
+                      " but model.dense_layers leaves no layer with experts");
+}
+
+Finding CheckBatch(const Job& job) {
+  const int64_t global = job.batch().global_batch();
+  const int64_t microbatch = job.batch().microbatch();
+  const int64_t world = job.parallel().world();
+  const int64_t unit = microbatch * world;
+  const int64_t rest = global % unit;
+  if (rest == 0) return {};
+  const std::string lower =
+      global > unit ? absl::StrCat(global - rest, " or ") : "";
+  return absl::StrCat("batch.global_batch=", global,
+                      " is not a multiple of batch.microbatch * ",
+                      "parallel.world = ", microbatch, " * ", world, " = ",
+                      unit, ": ", rest, " are left over; choose ", lower,
+                      global - rest + unit);
+}
+
+Finding CheckPlanSize(const Job& job) {
+  const int64_t unit =
+      int64_t{job.batch().microbatch()} * job.parallel().world();
+  const int64_t layers = job.model().num_layers();
+  const int64_t microbatches = job.batch().global_batch() / unit;
+  const int64_t total = microbatches * layers;
+  if (total <= kMaxLayerMicrobatches) return {};
+  return absl::StrCat(microbatches, " microbatches of ", layers,
+                      " layers make ", total, " layer passes in one step");
+}
+
+// Rows of one microbatch that experts of one rank may get, at most.
+Wide ReceivedRows(const Job& job) {
+  const int64_t ep = ExpertParallelSize(job);
+  const v1::MoeConfig& moe = job.model().moe();
+  const Wide tokens =
+      Wide{job.data().sequence_length()} * job.batch().microbatch();
+  if (!job.model().has_moe()) return tokens;
+  const int64_t local = std::max<int64_t>(1, moe.num_experts() / ep);
+  return tokens * std::max(ep * std::min<int64_t>(moe.top_k(), local),
+                           int64_t{moe.top_k()});
+}
+
+Finding CheckRows(const Job& job) {
+  if (ReceivedRows(job) <= kMaxRows) return {};
+  return absl::StrCat(
+      "data.sequence_length * batch.microbatch = ",
+      int64_t{job.data().sequence_length()} * job.batch().microbatch(),
+      " tokens with model.moe.top_k=", job.model().moe().top_k(),
+      " and parallel.ep=", ExpertParallelSize(job),
+      " may give a rank more than 2147483647 rows");
+}
+
+// Elements of all parameters, and of the activations of a step, from above.
+Wide ParameterBound(const Job& job) {
+  const v1::ModelConfig& model = job.model();
+  const Wide hidden = model.hidden_size();
+  const Wide heads = Wide{model.attention().num_heads()} + KvHeads(job);
+  const Wide layer = 2 * heads * HeadDim(job) +
+                     Wide{3} * model.ffn_hidden_size() +
+                     Wide{3} * model.moe().shared_expert_hidden_size() +
+                     Wide{model.moe().num_experts()} *
+                         (Wide{3} * model.moe().expert_hidden_size() + 1) +
+                     4;
+  return hidden * (layer * model.num_layers() + Wide{2} * model.vocab_size());
+}
+
+Wide ActivationBound(const Job& job) {
+  const v1::ModelConfig& model = job.model();
+  const Wide columns = Wide{model.vocab_size()} + model.hidden_size() +
+                       Wide{model.attention().num_heads()} *
+                           (HeadDim(job) + job.data().sequence_length()) +
+                       model.ffn_hidden_size() + model.moe().num_experts() +
+                       model.moe().expert_hidden_size() +
+                       model.moe().shared_expert_hidden_size();
+  return Wide{32} * ReceivedRows(job) * columns * model.num_layers();
+}
+
+Finding CheckBytes(const Job& job) {
+  const Wide bytes = 16 * ParameterBound(job) + 4 * ActivationBound(job);
+  if (bytes <= kMaxBytes) return {};
+  return absl::StrCat("model and batch together may take ",
+                      static_cast<int64_t>(bytes >> 50), " PiB");
+}
+
+// Field, other fields read, what is allowed, check.
+constexpr RelationRule kRules[] = {
+    {"parallel.ep", "parallel.world", "a divisor of world",
+     CheckEpDividesWorld},
+    {"parallel.ep", "model.moe.num_experts,parallel.world",
+     "a divisor of num_experts", CheckEpDividesExperts},
+    {"parallel.ep", "model.num_layers", "1 without layers with experts",
+     CheckEpHasExperts},
+    {"batch.global_batch", "batch.microbatch,parallel.world",
+     "a multiple of microbatch * world", CheckBatch},
+    {"batch.global_batch", "batch.microbatch,parallel.world,model.num_layers",
+     "microbatches * num_layers up to 32768", CheckPlanSize},
+    {"batch.microbatch", "data,parallel,model",
+     "at most 2147483647 rows an expert-parallel rank", CheckRows},
+    {"model", "model.attention,batch,data,parallel",
+     "sizes whose bytes can be counted, up to 1024 PiB", CheckBytes},
+};
+
+}  // namespace
+
+absl::Span<const RelationRule> BatchRules() { return kRules; }
+
+}  // namespace weft::coordinator

@@ -1,0 +1,183 @@
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "coordinator/core/job_rules.h"
+#include "coordinator/core/test_jobs.h"
+#include "coordinator/core/validate.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace weft::coordinator {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+struct RelationCase {
+  std::string job;      // text proto over the legal job
+  std::string field;    // the violation's
+  std::string allowed;  // of the rule; tells rules of one field apart
+  std::string says;     // part of the description
+};
+
+std::vector<RelationCase> ModelCases() {
+  return {
+      {"model { attention { num_kv_heads: 3 } }",
+       "model.attention.num_kv_heads", "a divisor",
+       "num_kv_heads=3 does not divide model.attention.num_heads=4; choose "
+       "from 1, 2, 4"},
+      {"model { hidden_size: 30 }", "model.attention.head_dim",
+       "head_dim, or a hidden_size",
+       "hidden_size=30 is not divisible by model.attention.num_heads=4; set "
+       "head_dim or choose num_heads from 1, 2, 3, 5, 6, 10, 15, 30"},
+      {"model { attention { head_dim: 7 } }", "model.attention.head_dim",
+       "even", "head_dim=7 is odd"},
+      {"model { hidden_size: 12 }", "model.attention.head_dim", "even",
+       "12 / 4 = 3"},
+      {"model { hidden_size: 16384 }", "model.attention.head_dim", "even",
+       "= 4096"},
+      {"model { dense_layers: 1 }", "model.ffn_hidden_size", "some layer",
+       "makes layer 1 dense"},
+      {"model { dense_layers: [1, 0] ffn_hidden_size: 8 }",
+       "model.dense_layers", "ascending", "dense_layers[1]=0"},
+      {"model { dense_layers: [1, 1] ffn_hidden_size: 8 }",
+       "model.dense_layers", "ascending", "it follows 1"},
+      {"model { dense_layers: 2 ffn_hidden_size: 8 }", "model.dense_layers",
+       "ascending", "dense_layers[0]=2 is not a layer; model.num_layers=2"},
+      {"model { dense_layers: -1 ffn_hidden_size: 8 }", "model.dense_layers",
+       "ascending", "dense_layers[0]=-1"},
+      {"model { moe { top_k: 5 } }", "model.moe.top_k", "1 to num_experts",
+       "top_k=5 is larger than model.moe.num_experts=4"},
+      {"model { moe { top_k: 1 } }", "model.moe.top_k_normalization",
+       "raw, or top_k", "router would get no gradient"},
+      {"model { moe { shared_expert_gate: true } }",
+       "model.moe.shared_expert_gate", "false without a shared expert",
+       "there is nothing to gate"},
+  };
+}
+
+std::vector<RelationCase> BatchCases() {
+  return {
+      {"parallel { world: 6 ep: 4 } batch { global_batch: 6 }", "parallel.ep",
+       "divisor of world",
+       "ep=4 does not divide parallel.world=6; choose from 1, 2, 3, 6"},
+      {"parallel { world: 6 ep: 3 } batch { global_batch: 6 }", "parallel.ep",
+       "divisor of num_experts",
+       "ep=3 does not divide model.moe.num_experts=4; choose from 1, 2"},
+      {"model { dense_layers: [0, 1] ffn_hidden_size: 8 }", "parallel.ep",
+       "1 without", "leaves no layer with experts"},
+      {"batch { global_batch: 11 microbatch: 2 }", "batch.global_batch",
+       "a multiple",
+       "global_batch=11 is not a multiple of batch.microbatch * "
+       "parallel.world = 2 * 2 = 4: 3 are left over; choose 8 or 12"},
+      {"batch { global_batch: 3 microbatch: 2 }", "batch.global_batch",
+       "a multiple", "3 are left over; choose 4"},
+      {"model { num_layers: 1024 } batch { global_batch: 1024 }",
+       "batch.global_batch", "32768",
+       "512 microbatches of 1024 layers make 524288 layer passes"},
+      {"data { sequence_length: 1048576 } "
+       "batch { global_batch: 131072 microbatch: 65536 }",
+       "batch.microbatch", "2147483647 rows", "68719476736 tokens"},
+      {"model { hidden_size: 65536 num_layers: 1024 ffn_hidden_size: 1048576 "
+       "attention { head_dim: 64 } "
+       "moe { num_experts: 4096 top_k: 2 expert_hidden_size: 1048576 } }",
+       "model", "1024 PiB", "PiB"},
+  };
+}
+
+std::vector<RelationCase> RunCases() {
+  return {
+      {"name: 'Moe'", "name", "hyphen", "name=\"Moe\""},
+      {"name: '-moe'", "name", "hyphen", "name=\"-moe\""},
+      {"name: "
+       "'a234567890123456789012345678901234567890123456789012345678901234'",
+       "name", "hyphen", "has 64 characters"},
+      {"data { prefix: '' }", "data.prefix", "path prefix", "is not set"},
+      {"data { prefix: 'a\\000b' }", "data.prefix", "path prefix", "zero byte"},
+      {"init { hugging_face: 'a\\000b' }", "init.hugging_face", "folder path",
+       "hugging_face=\"a\\x00b\" holds a zero byte"},
+      {absl::StrCat("init { hugging_face: '", std::string(4097, 'a'), "' }"),
+       "init.hugging_face", "at most 4096 bytes", "has 4097 bytes"},
+      {"optimizer { min_learning_rate: 0.01 }", "optimizer.min_learning_rate",
+       "0 to learning_rate", "0.01 is above optimizer.learning_rate=0.001"},
+      {"optimizer { warmup_steps: 4 }", "optimizer.warmup_steps", "0 to steps",
+       "warmup_steps=4 but steps=3"},
+      {"output { trace_step: 4 }", "output.trace_step", "0 to steps",
+       "trace_step=4 but steps=3"},
+      {"output { gradients_step: 4 }", "output.gradients_step", "0 to steps",
+       "gradients_step=4 but steps=3"},
+      {"data { validation_fraction: 0 } eval { batches: 2 }",
+       "data.validation_fraction", "above 0",
+       "eval.batches=2 asks to validate"},
+  };
+}
+
+std::vector<RelationCase> RelationCases() {
+  std::vector<RelationCase> cases;
+  for (const auto& part : {ModelCases(), BatchCases(), RunCases()}) {
+    cases.insert(cases.end(), part.begin(), part.end());
+  }
+  return cases;
+}
+
+TEST(RelationTest, EachCaseIsTheOnlyViolation) {
+  for (const RelationCase& c : RelationCases()) {
+    SCOPED_TRACE(c.job);
+    const Validation validation = Validate(MakeJobWith(c.job));
+    EXPECT_THAT(
+        Descriptions(validation, c.field),
+        Contains(::testing::AllOf(HasSubstr(c.says), HasSubstr(c.allowed))));
+    if (c.field == "model" || c.field == "batch.microbatch" ||
+        c.field == "model.dense_layers") {
+      continue;  // these come with others
+    }
+    EXPECT_THAT(Fields(validation), ElementsAre(c.field));
+  }
+}
+
+TEST(RelationTest, EveryRuleHasACase) {
+  for (const RelationRule& rule : RelationRules()) {
+    bool has_case = false;
+    for (const RelationCase& c : RelationCases()) {
+      has_case |=
+          c.field == rule.field && absl::StrContains(rule.allowed, c.allowed);
+    }
+    EXPECT_TRUE(has_case) << rule.field << ": " << rule.allowed;
+  }
+}
+
+TEST(RelationTest, DenseModelsNeedAnFfn) {
+  v1::TrainingJob job = MakeLegalJob(2, 1);
+  job.mutable_model()->clear_moe();
+  EXPECT_THAT(Fields(Validate(job)), ElementsAre("model.ffn_hidden_size"));
+  job.mutable_model()->set_ffn_hidden_size(64);
+  EXPECT_THAT(Fields(Validate(job)), IsEmpty());
+  job.mutable_parallel()->set_ep(2);
+  EXPECT_THAT(Descriptions(Validate(job), "parallel.ep"),
+              ElementsAre(HasSubstr("model.moe is not set")));
+}
+
+TEST(RelationTest, TopOneIsLegalWithRawProbabilities) {
+  EXPECT_THAT(Fields(Validate(MakeJobWith(
+                  "model { moe { top_k: 1 "
+                  "top_k_normalization: TOP_K_NORMALIZATION_RAW } }"))),
+              IsEmpty());
+}
+
+TEST(RelationTest, PathsAndStepsAreLegalUpToTheirLimits) {
+  EXPECT_THAT(Fields(Validate(MakeJobWith(
+                  absl::StrCat("init { hugging_face: '", std::string(4096, 'a'),
+                               "' } data { sample_kind: SAMPLE_KIND_SEQUENCE "
+                               "sample_order: SAMPLE_ORDER_IN_FILE } output { "
+                               "gradients_step: 3 }")))),
+              IsEmpty());
+  EXPECT_THAT(Fields(Validate(MakeJobWith("init { }"))), IsEmpty());
+}
+
+}  // namespace
+}  // namespace weft::coordinator

@@ -1,0 +1,111 @@
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "coordinator/core/describe.h"
+#include "coordinator/core/job_rules.h"
+#include "weft/v1/job.pb.h"
+
+namespace weft::coordinator {
+namespace {
+
+using Finding = std::optional<std::string>;
+using Job = v1::TrainingJob;
+
+Finding CheckName(const Job& job) {
+  const std::string& name = job.name();
+  const bool known_characters =
+      std::all_of(name.begin(), name.end(), [](unsigned char c) {
+        return absl::ascii_isdigit(c) || absl::ascii_islower(c) || c == '-';
+      });
+  const bool begins_well = name.empty() || name[0] != '-';
+  if (name.size() <= 63 && known_characters && begins_well) return {};
+  return absl::StrCat("name=", Quoted(name), " has ", name.size(),
+                      " characters");
+}
+
+// Of what is handed to a worker's file system.
+Finding CheckPath(absl::string_view field, const std::string& path) {
+  if (path.size() > 4096) {
+    return absl::StrCat(field, " has ", path.size(), " bytes");
+  }
+  if (path.find('\0') != std::string::npos) {
+    return absl::StrCat(field, "=", Quoted(path), " holds a zero byte");
+  }
+  return {};
+}
+
+Finding CheckPrefix(const Job& job) {
+  if (job.data().prefix().empty()) return "data.prefix is not set";
+  return CheckPath("data.prefix", job.data().prefix());
+}
+
+Finding CheckHuggingFace(const Job& job) {
+  return CheckPath("init.hugging_face", job.init().hugging_face());
+}
+
+Finding CheckMinLearningRate(const Job& job) {
+  const v1::OptimizerConfig& optimizer = job.optimizer();
+  if (optimizer.min_learning_rate() <= optimizer.learning_rate()) return {};
+  return absl::StrCat("optimizer.min_learning_rate=",
+                      FormatNumber(optimizer.min_learning_rate()),
+                      " is above optimizer.learning_rate=",
+                      FormatNumber(optimizer.learning_rate()));
+}
+
+Finding CheckWarmup(const Job& job) {
+  const int64_t warmup = job.optimizer().warmup_steps();
+  if (warmup <= job.steps()) return {};
+  return absl::StrCat("optimizer.warmup_steps=", warmup,
+                      " but steps=", job.steps());
+}
+
+Finding CheckTraceStep(const Job& job) {
+  const int64_t trace = job.output().trace_step();
+  if (trace <= job.steps()) return {};
+  return absl::StrCat("output.trace_step=", trace, " but steps=", job.steps());
+}
+
+Finding CheckGradientsStep(const Job& job) {
+  const int64_t step = job.output().gradients_step();
+  if (step <= job.steps()) return {};
+  return absl::StrCat("output.gradients_step=", step,
+                      " but steps=", job.steps());
+}
+
+Finding CheckHeldOut(const Job& job) {
+  if (job.eval().batches() == 0 || job.data().validation_fraction() != 0) {
+    return {};
+  }
+  return absl::StrCat(
+      "data.validation_fraction=0 but eval.batches=", job.eval().batches(),
+      " asks to validate on held-out samples");
+}
+
+// Field, other fields read, what is allowed, check.
+constexpr RelationRule kRules[] = {
+    {"name", "",
+     "at most 63 characters of [a-z0-9-], not beginning with a hyphen",
+     CheckName},
+    {"data.prefix", "", "a path prefix of 1 to 4096 bytes", CheckPrefix},
+    {"init.hugging_face", "", "a folder path of at most 4096 bytes",
+     CheckHuggingFace},
+    {"optimizer.min_learning_rate", "optimizer.learning_rate",
+     "0 to learning_rate", CheckMinLearningRate},
+    {"optimizer.warmup_steps", "steps", "0 to steps", CheckWarmup},
+    {"output.trace_step", "steps", "0 to steps", CheckTraceStep},
+    {"output.gradients_step", "steps", "0 to steps", CheckGradientsStep},
+    {"data.validation_fraction", "eval.batches", "above 0 when eval.batches is",
+     CheckHeldOut},
+};
+
+}  // namespace
+
+absl::Span<const RelationRule> RunRules() { return kRules; }
+
+}  // namespace weft::coordinator
