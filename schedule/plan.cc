@@ -1,6 +1,7 @@
 #include "schedule/plan.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -46,7 +47,10 @@ absl::Status VerifyPart(const Plan& plan, const Program& program,
         " microbatches and ", fsdp::Name(program.strategy), ", the job has ",
         plan.shape.microbatches, " and ", fsdp::Name(plan.strategy)));
   }
-  return Annotate(VerifyProgram(program, plan.model, plan.units), name);
+  // All ranks are of one class.
+  const std::vector<const Program*> by_rank(plan.world.size, &program);
+  return Annotate(VerifyRanks(by_rank, plan.world, plan.model, plan.units),
+                  name);
 }
 
 }  // namespace

@@ -111,7 +111,13 @@ TEST(CompileTest, ALargePlanIsSmallOnTheWire) {
   int phases = 0;
   for (const Op& op : plan.train.ops) phases += op.kind == OpKind::kNode;
   EXPECT_EQ(phases, 64 * (61 * 11 + 8));
-  EXPECT_EQ(plan.train.ops.size(), 85582);
+  const v1::PlanSummary summary = Summarize(plan);
+  EXPECT_EQ(summary.ops(), 85582);
+  EXPECT_EQ(summary.classes(), 1) << "of 2,048 ranks";
+  const std::vector<int64_t> live = LiveBytes(plan.train);
+  const int64_t peak = *std::max_element(live.begin(), live.end());
+  EXPECT_GE(summary.arena_bytes(), peak);
+  EXPECT_LT(summary.arena_bytes(), 2 * peak);
   const size_t bytes = ToProto(plan, plan.train).ByteSizeLong() +
                        ToProto(Binding{2047, plan.world}).ByteSizeLong();
   EXPECT_LT(bytes, size_t{4} << 20);
@@ -232,7 +238,7 @@ TEST_F(FromProtoTest, RefusesAProgramThatReadsOutOfRange) {
   ExpectRefused([](auto& p) { p.mutable_ops(0)->set_args(0, 100000); },
                 "plan is broken: shape: op 0: uses value 100000");
   ExpectRefused([](auto& p) { p.mutable_values()->set_offsets(1, 1LL << 50); },
-                "plan is broken: values: value 1");
+                "plan is broken: values: op 1: value 1 of ");
   ExpectRefused([](auto& p) { p.mutable_values()->set_offsets(1, 1LL << 60); },
                 "value 1: offset=1152921504606846976 is not in [0, 2^57)");
   ExpectRefused([](auto& p) { p.mutable_ops(2)->set_gathered(0, 5000); },

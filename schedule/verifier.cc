@@ -1,5 +1,8 @@
 #include "schedule/verifier.h"
 
+#include <set>
+
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "schedule/happens_before.h"
 #include "schedule/verifier_proofs.h"
@@ -19,6 +22,23 @@ absl::Status VerifyProgram(const Program& program,
   RETURN_IF_ERROR(ProveGradients(subject, before));
   RETURN_IF_ERROR(ProveValues(subject, before));
   return ProveAgreement(subject);
+}
+
+absl::Status VerifyRanks(absl::Span<const Program* const> by_rank,
+                         const fsdp::World& world,
+                         const model::ModelDecl& model,
+                         const fsdp::UnitAssignment& units) {
+  std::set<const Program*> proved;
+  for (int rank = 0; rank < by_rank.size(); ++rank) {
+    if (!proved.insert(by_rank[rank]).second) continue;
+    const absl::Status sound = VerifyProgram(*by_rank[rank], model, units);
+    if (sound.ok()) continue;
+    return proved.size() == 1 ? sound
+                              : Annotate(sound, absl::StrCat("rank ", rank));
+  }
+  // One program: its own proof is that of all ranks.
+  if (proved.size() <= 1) return absl::OkStatus();
+  return ProveAgreementOfRanks(by_rank, world, units);
 }
 
 }  // namespace weft::schedule

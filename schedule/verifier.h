@@ -8,6 +8,7 @@
 #define WEFT_SCHEDULE_VERIFIER_H_
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "fsdp/unit/unit.h"
 #include "model/declaration.h"
 #include "schedule/program.h"
@@ -33,15 +34,32 @@ namespace weft::schedule {
 //              arena, and its memory is taken by another only after its last
 //              use
 //   agreement  over the joint graph of all ranks, each collective one node,
-//              with streams, waits and the launching thread as edges, there is
-//              no cycle (all ranks run this one program, so their collectives
-//              have one order)
+//              with streams, waits, the launching thread and the launch order
+//              of collectives as edges, there is no cycle (all ranks run this
+//              one program, so their collectives have one order)
 //
 // Any program may be given: the proofs read nothing out of range.
 // Requires: units.buckets[i].id is i, as AssignUnits makes them.
 absl::Status VerifyProgram(const Program& program,
                            const model::ModelDecl& model,
                            const fsdp::UnitAssignment& units);
+
+// Proves what the ranks of a job run together: each program as VerifyProgram
+// does, ranks that share one sharing its proof, and, of different programs,
+//
+//   agreement  the members of every group issue the same collectives in the
+//              same order; over the joint graph of all ranks, as above, there
+//              is no cycle. Its last kind of edges means that all ranks launch
+//              collectives in one order, whatever their communicators, as NCCL
+//              demands
+//
+// INTERNAL, naming ranks and ops. The joint graph of different programs has a
+// vertex for every op of every rank. Requires: by_rank has a program for every
+// rank of `world`.
+absl::Status VerifyRanks(absl::Span<const Program* const> by_rank,
+                         const fsdp::World& world,
+                         const model::ModelDecl& model,
+                         const fsdp::UnitAssignment& units);
 
 }  // namespace weft::schedule
 

@@ -8,6 +8,22 @@
 namespace weft::schedule {
 namespace {
 
+// A sum over microbatches has one order, theirs: another gives other bits.
+absl::Status FollowsWrite(const Subject& s, const HappensBefore& before,
+                          int earlier, int id, const std::string& name) {
+  if (!before(earlier, id)) {
+    return Broken("gradients", id, "and op ", earlier,
+                  " write the gradient of ", name, " in no order");
+  }
+  const int ahead = s.program.ops[earlier].microbatch;
+  if (ahead > s.program.ops[id].microbatch) {
+    return Broken("gradients", id, "adds microbatch ",
+                  s.program.ops[id].microbatch, " to the gradient of ", name,
+                  " after op ", earlier, " has added microbatch ", ahead);
+  }
+  return absl::OkStatus();
+}
+
 // The first write of a gradient overwrites, later ones add, one after another.
 absl::Status GradientWrites(const Subject& s, const HappensBefore& before) {
   std::map<std::pair<int, int>, int> last;  // (param, microbatch) -> op
@@ -24,9 +40,8 @@ absl::Status GradientWrites(const Subject& s, const HappensBefore& before) {
                       use.accumulate ? "adds to" : "overwrites",
                       " the gradient of ", name);
       }
-      if (it != last.end() && !before(it->second, id)) {
-        return Broken("gradients", id, "and op ", it->second,
-                      " write the gradient of ", name, " in no order");
+      if (it != last.end()) {
+        RETURN_IF_ERROR(FollowsWrite(s, before, it->second, id, name));
       }
       last[key] = id;
     }
@@ -118,36 +133,65 @@ absl::Status WrittenBeforeCollected(const Subject& s,
   return absl::OkStatus();
 }
 
+// The error of gradients that nothing collects: names an op that writes them.
+absl::Status NotCollected(const Subject& s, OpKind kind, int bucket,
+                          int microbatch) {
+  for (int id = 0; id < s.program.ops.size(); ++id) {
+    const Op& op = s.program.ops[id];
+    for (const GradUse& use : op.grads) {
+      if (s.units.bucket_of_param[use.param] != bucket ||
+          op.microbatch != microbatch) {
+        continue;
+      }
+      return Broken("gradients", id, "writes gradients of bucket ", bucket,
+                    " in microbatch ", microbatch, ", for which there is no ",
+                    Name(kind));
+    }
+  }
+  return BrokenPlan("gradients", "no ", Name(kind), " of bucket ", bucket,
+                    " for microbatch ", microbatch);
+}
+
+absl::Status AllCollected(const Subject& s, const Collectors& adds,
+                          const Collectors& reduces) {
+  const int last = s.program.microbatches - 1;
+  for (int bucket = 0; bucket < s.paths.size(); ++bucket) {
+    for (int m = 0; m <= last; ++m) {
+      const bool each = s.paths[bucket] == GradientPath::kReducedEachMicrobatch;
+      const bool added = s.paths[bucket] == GradientPath::kAddedEachMicrobatch;
+      if (added && adds.count({bucket, m}) == 0) {
+        return NotCollected(s, OpKind::kAdd, bucket, m);
+      }
+      if ((each || m == last) && reduces.count({bucket, m}) == 0) {
+        return NotCollected(s, OpKind::kReduce, bucket, m);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Collections(const Subject& s, const HappensBefore& before) {
   Collectors adds;
   Collectors reduces;
   for (int id = 0; id < s.program.ops.size(); ++id) {
     const OpKind kind = s.program.ops[id].kind;
+    if (kind != OpKind::kAdd && kind != OpKind::kReduce) continue;
+    if (s.program.kind != ProgramKind::kTrain) {
+      return Broken("gradients", id, Name(kind), " in a program of forwards");
+    }
     if (kind == OpKind::kAdd) RETURN_IF_ERROR(CollectOnce(s, id, adds));
     if (kind == OpKind::kReduce) RETURN_IF_ERROR(CollectOnce(s, id, reduces));
   }
-  size_t expected_adds = 0;
-  size_t expected_reduces = 0;
-  for (const GradientPath path : s.paths) {
-    if (s.program.kind != ProgramKind::kTrain) break;
-    const bool each = path == GradientPath::kReducedEachMicrobatch;
-    expected_reduces += each ? s.program.microbatches : 1;
-    if (path == GradientPath::kAddedEachMicrobatch) {
-      expected_adds += s.program.microbatches;
-    }
-  }
-  if (adds.size() != expected_adds || reduces.size() != expected_reduces) {
-    return BrokenPlan("gradients", adds.size(), " adds and ", reduces.size(),
-                      " reductions of ", expected_adds, " and ",
-                      expected_reduces);
+  if (s.program.kind == ProgramKind::kTrain) {
+    RETURN_IF_ERROR(AllCollected(s, adds, reduces));
   }
   return WrittenBeforeCollected(s, before, adds, reduces);
 }
 
-// The op that optimizes each bucket, and the control op before all of them.
-absl::Status Optimizer(const Subject& s, const HappensBefore& before) {
-  int control = -1;
-  std::map<int, int> optimizer;  // bucket -> op
+// The control op, and the op that optimizes each bucket after it.
+absl::Status FindOptimizers(const Subject& s, const HappensBefore& before,
+                            int& control, std::map<int, int>& optimizers) {
+  control = -1;
   for (int id = 0; id < s.program.ops.size(); ++id) {
     const Op& op = s.program.ops[id];
     if (op.kind == OpKind::kControl) {
@@ -155,37 +199,50 @@ absl::Status Optimizer(const Subject& s, const HappensBefore& before) {
       control = id;
     }
     if (op.kind != OpKind::kOptimizer) continue;
+    if (s.program.kind != ProgramKind::kTrain) {
+      return Broken("gradients", id, "optimizes in a program of forwards");
+    }
     if (control < 0 || !before(control, id)) {
       return Broken("gradients", id, "optimizes before the control op");
     }
-    if (!optimizer.insert({op.bucket, id}).second) {
+    if (!optimizers.insert({op.bucket, id}).second) {
       return Broken("gradients", id, "optimizes bucket ", op.bucket, " twice");
     }
   }
-  const bool train = s.program.kind == ProgramKind::kTrain;
-  if (control < 0 || optimizer.size() != (train ? s.units.buckets.size() : 0)) {
-    return BrokenPlan("gradients", control < 0 ? 0 : 1,
-                      " control ops of 1 and ", optimizer.size(),
-                      " buckets optimized");
-  }
+  if (control >= 0) return absl::OkStatus();
+  return Broken("gradients", static_cast<int>(s.program.ops.size()) - 1,
+                "ends a step without a control op");
+}
+
+// The optimizer changes weights in place, with the norm of all gradients.
+absl::Status Optimizer(const Subject& s, const HappensBefore& before) {
+  int control = -1;
+  std::map<int, int> optimizers;  // bucket -> op
+  RETURN_IF_ERROR(FindOptimizers(s, before, control, optimizers));
+  auto read_before = [&](int id, int bucket, const char* reads) {
+    const auto it = optimizers.find(bucket);
+    if (it == optimizers.end() || before(id, it->second)) {
+      return absl::OkStatus();
+    }
+    return Broken("gradients", it->second, "changes weights that op ", id,
+                  " may still ", reads);
+  };
   for (int id = 0; id < s.program.ops.size(); ++id) {
     const Op& op = s.program.ops[id];
     if (op.kind == OpKind::kReduce && !before(id, control)) {
       return Broken("gradients", control, "starts before op ", id,
                     " has reduced bucket ", op.bucket);
     }
-    if (!train) continue;
-    // Readers of the weights that the optimizer changes in place.
-    if (op.kind == OpKind::kGather && !before(id, optimizer.at(op.bucket))) {
-      return Broken("gradients", optimizer.at(op.bucket),
-                    "changes weights that op ", id, " may still gather");
+    if (op.kind == OpKind::kReduce && optimizers.count(op.bucket) == 0) {
+      return Broken("gradients", id, "reduces bucket ", op.bucket,
+                    ", which no op optimizes");
+    }
+    if (op.kind == OpKind::kGather) {
+      RETURN_IF_ERROR(read_before(id, op.bucket, "gather"));
     }
     for (const ParamUse& use : op.params) {
-      const int by = optimizer.at(s.units.bucket_of_param[use.param]);
-      if (!before(id, by)) {
-        return Broken("gradients", by, "changes weights that op ", id,
-                      " may still read");
-      }
+      const int bucket = s.units.bucket_of_param[use.param];
+      RETURN_IF_ERROR(read_before(id, bucket, "read"));
     }
   }
   return absl::OkStatus();

@@ -9,20 +9,20 @@ namespace {
 // The memory of a value is that of what it is an instance of.
 absl::Status ValueShape(const Subject& s, int id) {
   const Value& value = s.program.values[id];
-  auto broken = [id](const auto&... args) {
-    return BrokenPlan("shape", "value ", id, ": ", args...);
+  auto broken = [&](const auto&... args) {
+    return BrokenValue("shape", s.program, id, args...);
   };
   int64_t bytes = 0;
   model::Space space = model::Space::kDevice;
   if (value.kind == ValueKind::kActivation) {
     if (!InRange(value.decl, s.model.values.size())) {
-      return broken("decl ", value.decl, " names no declared value");
+      return broken("is of decl ", value.decl, ", which is no declared value");
     }
     bytes = s.model.values[value.decl].max_bytes();
     space = s.model.values[value.decl].space;
   } else {
     if (!InRange(value.bucket, s.units.buckets.size())) {
-      return broken("bucket ", value.bucket, " does not exist");
+      return broken("is of bucket ", value.bucket, ", which does not exist");
     }
     const fsdp::Bucket& bucket = s.units.buckets[value.bucket];
     bytes = bucket.elements * SizeOf(bucket.dtype);

@@ -154,13 +154,13 @@ absl::Status InsideArena(const Subject& s) {
                               : s.program.arena_bytes;
     if (value.offset < 0 || value.bytes < 0 ||
         value.bytes > arena - value.offset) {
-      return BrokenPlan("values", "value ", v, " of ", value.bytes,
-                        " bytes at ", value.offset, " exceeds the arena of ",
-                        arena);
+      return BrokenValue("values", s.program, v, "of ", value.bytes,
+                         " bytes at ", value.offset, " exceeds the arena of ",
+                         arena);
     }
     if (value.offset % kAlignment != 0) {
-      return BrokenPlan("values", "value ", v, " at ", value.offset,
-                        ", which is no multiple of ", kAlignment);
+      return BrokenValue("values", s.program, v, "at ", value.offset,
+                         ", which is no multiple of ", kAlignment);
     }
   }
   return absl::OkStatus();

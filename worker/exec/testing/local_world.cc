@@ -108,6 +108,9 @@ absl::Status LocalWorld::CreateRank(int rank) {
   if (observer.finished || observer.creates_event) {
     r.device = ObserveDevice(std::move(r.device), std::move(observer));
   }
+  if (options_.wrap_device) {
+    r.device = options_.wrap_device(std::move(r.device));
+  }
   r.samples =
       std::make_unique<SyntheticSamples>(plan_.shape.vocab, options_.samples);
   using fsdp::Axis;
@@ -142,6 +145,10 @@ absl::Status LocalWorld::CreateRank(int rank) {
   return absl::OkStatus();
 }
 
+void LocalWorld::Cancel(const absl::Status& why) {
+  for (auto& cancellation : cancellations_) cancellation->Cancel(why);
+}
+
 void LocalWorld::NoteFailure(int rank) {
   int none = -1;
   first_to_fail_.compare_exchange_strong(none, rank);
@@ -158,9 +165,7 @@ absl::Status LocalWorld::ForEachRank(
       if (status.ok()) return;
       NoteFailure(rank);
       statuses[rank] = Annotate(status, absl::StrCat("rank ", rank));
-      for (auto& cancellation : cancellations_) {
-        cancellation->Cancel(statuses[rank]);
-      }
+      Cancel(statuses[rank]);
     });
   }
   for (std::thread& thread : threads) thread.join();

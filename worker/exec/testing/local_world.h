@@ -43,6 +43,10 @@ struct LocalWorldOptions {
   bool trust_edit = false;
   // Called after each work item on a stream of a rank, on the stream's thread.
   std::function<void(int rank, absl::string_view stream)> finished;
+  // Puts another device in the place of each rank's, which is given.
+  std::function<std::unique_ptr<device::Device>(
+      std::unique_ptr<device::Device> device)>
+      wrap_device;
   // Called before each event that a rank's device creates.
   std::function<void(device::Device& device)> creates_event;
   // Where the weights start, on all ranks; null: from the job's seed.
@@ -63,6 +67,10 @@ class LocalWorld {
   // op of its streams or by what `fn` returned.
   absl::Status ForEachRank(
       const std::function<absl::Status(int rank, Engine& engine)>& fn);
+
+  // Makes the collectives of all ranks fail that wait, or come later. Any
+  // thread.
+  void Cancel(const absl::Status& why);
 
   // Runs the next `steps` steps. By rank, then by step.
   absl::StatusOr<std::vector<std::vector<StepResult>>> RunSteps(int steps);
