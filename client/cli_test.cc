@@ -124,7 +124,7 @@ TEST_F(CliTest, ValidatePrintsThePlanInNumbers) {
   const Result result = Run("validate -f examples/moe_text.yaml");
   EXPECT_EQ(result.code, 0);
   EXPECT_THAT(result.out, AllOf(StartsWith("the job is valid\n"),
-                                HasSubstr("ops:           42\n")));
+                                HasSubstr("ops:                       42\n")));
   EXPECT_EQ(result.err, "warning: nothing is hidden\n");
 }
 
@@ -152,7 +152,9 @@ TEST_F(CliTest, GetPrintsTablesAndScripts) {
                     HasSubstr("\"state\": \"JOB_STATE_RUNNING\"")));
   EXPECT_THAT(Run("get job moe-1 -o yaml").out,
               HasSubstr("id: moe-1\nspec:\n  name: moe\n  steps: 3\n"));
-  EXPECT_THAT(Run("describe job moe-1").out, HasSubstr("state:"));
+  EXPECT_THAT(Run("describe job moe-1").out,
+              AllOf(HasSubstr("state:"),
+                    HasSubstr("  main weights:            1.0 KiB\n")));
   EXPECT_THAT(Run("describe worker w1").out,
               StartsWith("id:             w1\n"));
   EXPECT_THAT(Run("describe worker w1 -o yaml").out,

@@ -8,6 +8,7 @@
 #include "client/progress.h"
 #include "client/state_name.h"
 #include "google/protobuf/timestamp.pb.h"
+#include "schedule/memory_plan.h"
 
 namespace weft::client {
 namespace {
@@ -70,6 +71,19 @@ void AddCommunication(const v1::StepMetrics& step, Record* record) {
                                 100 * (1 - step.fsdp_exposed_seconds() /
                                                step.fsdp_seconds())));
   }
+}
+
+void AddMemory(const v1::MemoryPlan& memory, Record* record) {
+  const auto add = [&](const char* name, int64_t bytes) {
+    record->Add(name, HumanBytes(bytes));
+  };
+  add("memory of a rank", schedule::TotalBytes(memory));
+  add("  parameters", memory.parameters());
+  add("  main weights", memory.main_weights());
+  add("  gradients", memory.gradients());
+  add("  optimizer", memory.optimizer());
+  add("  static values", memory.static_values());
+  add("  routed values, at most", memory.routed_values());
 }
 
 void AddLastStep(const v1::StepMetrics& step, Record* record) {
@@ -198,6 +212,12 @@ std::string DescribeWorker(const v1::Worker& worker, absl::Time now) {
   return record.ToString(Format::kTable);
 }
 
+Record MemoryRecord(const v1::MemoryPlan& memory) {
+  Record record;
+  AddMemory(memory, &record);
+  return record;
+}
+
 Record PlanRecord(const v1::PlanSummary& plan) {
   Record record;
   record.Add("parameters", plan.parameters());
@@ -209,6 +229,7 @@ Record PlanRecord(const v1::PlanSummary& plan) {
   record.Add("ops", plan.ops());
   record.Add("arena_bytes", plan.arena_bytes());
   record.Add("state_bytes", plan.state_bytes());
+  AddMemory(plan.memory(), &record);
   return record;
 }
 

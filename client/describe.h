@@ -23,6 +23,9 @@ std::string DescribeWorker(const v1::Worker& worker, absl::Time now);
 // What whoever waited for a job wants to know of its end, but for the reason.
 std::string DescribeEnd(const v1::Job& job);
 
+// What a job takes of a rank's device, by category.
+Record MemoryRecord(const v1::MemoryPlan& memory);
+
 // A plan in numbers, for people.
 Record PlanRecord(const v1::PlanSummary& plan);
 

@@ -161,9 +161,14 @@ TEST(DescribeTest, APlanExplainsItsWords) {
   v1::PlanSummary plan;
   plan.set_units(6);
   plan.set_classes(1);
+  plan.mutable_memory()->set_optimizer(2048);
+  plan.mutable_memory()->set_routed_values(1024);
   const std::string text = PlanRecord(plan).ToString(Format::kTable);
   EXPECT_THAT(text, HasSubstr("6 (parameters gathered together)\n"));
   EXPECT_THAT(text, HasSubstr("1 (of ranks with the same program)\n"));
+  EXPECT_THAT(text, HasSubstr("memory of a rank:          3.0 KiB\n"));
+  EXPECT_THAT(text, HasSubstr("  optimizer:               2.0 KiB\n"));
+  EXPECT_THAT(text, HasSubstr("  routed values, at most:  1.0 KiB\n"));
 }
 
 }  // namespace

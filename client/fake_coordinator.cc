@@ -184,6 +184,7 @@ class FakeCoordinator::Impl final : public v1::JobService::Service,
     if (request->job_id() != "moe-1") return Unknown(request->job_id());
     response->set_text(absl::StrCat("plan of rank ", request->rank(), "\n"));
     response->set_timeline("compute |#|\n");
+    response->mutable_summary()->mutable_memory()->set_main_weights(1024);
     return Status::OK;
   }
 

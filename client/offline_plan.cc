@@ -119,6 +119,11 @@ void CheckMoe(const v1::TrainingJob& job, Checker& checker) {
   }
   checker.IsGiven("model.moe.expert_hidden_size", moe.expert_hidden_size(), 1,
                   kMaxWidth);
+  const double factor = moe.max_rows_factor();
+  if (factor != 0 && !(factor >= 1 && factor <= 65536)) {
+    checker.Fail("model.moe.max_rows_factor",
+                 absl::StrCat(factor, " is not in [1, 65536]"));
+  }
   checker.InRange("model.moe.shared_expert_hidden_size",
                   moe.shared_expert_hidden_size(), 0, kMaxWidth);
 }

@@ -64,6 +64,9 @@ TEST(OfflinePlanTest, WhatCannotBeCompiledIsNamedWithItsPlace) {
   EXPECT_THAT(Obstacles({"model.attention.num_kv_heads=3"}),
               Contains("--set: model.attention.num_kv_heads: 3 does not divide "
                        "num_heads=4"));
+  EXPECT_THAT(Obstacles({"model.moe.max_rows_factor=0.5"}),
+              Contains("--set: model.moe.max_rows_factor: 0.5 is not in "
+                       "[1, 65536]"));
   EXPECT_THAT(Obstacles({"model.moe.top_k=9"}),
               Contains("--set: model.moe.top_k: 9 is not in [1, 8]"));
   EXPECT_THAT(Obstacles({"model.dense_layers=[4]"}),

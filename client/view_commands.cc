@@ -101,6 +101,18 @@ std::optional<v1::GetPlanResponse> CompileFile(Session& session,
   return std::nullopt;
 }
 
+// What a job takes of a rank's device; empty when its plan cannot be had.
+std::string PlannedMemory(Session& session, const v1::Job& job) {
+  ExitCode code = kExitFailed;
+  const auto client = Connect(session, &code);
+  if (client == nullptr) return "";
+  v1::GetPlanRequest request;
+  request.set_job_id(job.id());
+  const auto plan = client->GetPlan(request);
+  if (!plan.ok()) return "";
+  return MemoryRecord(plan->summary().memory()).ToString(Format::kTable);
+}
+
 }  // namespace
 
 ExitCode GetJobs(Session& session, int limit) {
@@ -170,7 +182,8 @@ ExitCode Describe(Session& session, const std::string& job_id) {
   if (IsForScripts(session.format)) {
     PrintMessage(session, *job);
   } else {
-    session.out << DescribeJob(*job, absl::Now());
+    session.out << DescribeJob(*job, absl::Now())
+                << PlannedMemory(session, *job);
   }
   return kExitOk;
 }

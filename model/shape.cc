@@ -1,6 +1,7 @@
 #include "model/shape.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace weft::model {
 namespace {
@@ -13,7 +14,11 @@ T Or(T value, T fallback) {
 }  // namespace
 
 int64_t Shape::max_received_rows() const {
-  return tokens * ep * std::min(top_k, local_experts());
+  const int64_t possible = tokens * ep * std::min(top_k, local_experts());
+  if (max_rows_factor == 0) return possible;
+  // Each rank of the group sends sent_rows(), so a balanced one gets as many.
+  const double bound = std::ceil(max_rows_factor * sent_rows());
+  return bound < possible ? static_cast<int64_t>(bound) : possible;
 }
 
 Shape ShapeOf(const v1::TrainingJob& job) {
@@ -44,6 +49,7 @@ Shape ShapeOf(const v1::TrainingJob& job) {
     shape.expert_ffn = model.moe().expert_hidden_size();
     shape.shared_ffn = model.moe().shared_expert_hidden_size();
     shape.shared_gate = model.moe().shared_expert_gate();
+    shape.max_rows_factor = model.moe().max_rows_factor();
     shape.renormalize_top_k =
         model.moe().top_k_normalization() != v1::TOP_K_NORMALIZATION_RAW;
   }

@@ -17,11 +17,12 @@ struct Shape {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
-  int64_t ffn = 0;         // intermediate width of a dense layer
-  int64_t experts = 0;     // 0: no MoE layer
-  int64_t top_k = 0;       // experts a token is sent to
-  int64_t expert_ffn = 0;  // intermediate width of an expert
-  int64_t shared_ffn = 0;  // 0: no shared expert
+  int64_t ffn = 0;             // intermediate width of a dense layer
+  int64_t experts = 0;         // 0: no MoE layer
+  int64_t top_k = 0;           // experts a token is sent to
+  int64_t expert_ffn = 0;      // intermediate width of an expert
+  int64_t shared_ffn = 0;      // 0: no shared expert
+  double max_rows_factor = 0;  // of MoeConfig; 0: no bound of the job's own
   bool renormalize_top_k = true;
   bool shared_gate = false;  // of the shared expert
   bool gated_mlp = true;     // SwiGLU; false: squared ReLU
@@ -51,7 +52,8 @@ struct Shape {
   int64_t local_experts() const { return experts / ep; }
   // Rows a rank sends to experts in one layer.
   int64_t sent_rows() const { return tokens * top_k; }
-  // Most rows the experts of one rank can get from its EP group.
+  // Most rows the experts of one rank may get from its EP group: as many as
+  // routing can send at all, or the job's own bound.
   int64_t max_received_rows() const;
 };
 

@@ -47,6 +47,18 @@ TEST(ShapeTest, ARankReceivesAtMostOneRowATokenAndLocalExpert) {
   EXPECT_EQ(ShapeOf(job).max_received_rows(), 20 * 4 * 1);
 }
 
+TEST(ShapeTest, AJobMayBoundTheRowsARankReceives) {
+  v1::TrainingJob job = MoeJob();
+  v1::MoeConfig& moe = *job.mutable_model()->mutable_moe();
+  // 20 tokens with top-2 are 40 rows when all ranks get as many.
+  moe.set_max_rows_factor(1.26);
+  EXPECT_EQ(ShapeOf(job).max_received_rows(), 51);
+  moe.set_max_rows_factor(1);
+  EXPECT_EQ(ShapeOf(job).max_received_rows(), 40);
+  moe.set_max_rows_factor(65536);
+  EXPECT_EQ(ShapeOf(job).max_received_rows(), 20 * 2 * 2);
+}
+
 TEST(ShapeTest, EpDefaultsToOneAndDenseLayersAreMarked) {
   v1::TrainingJob job = MoeJob();
   job.mutable_parallel()->clear_ep();

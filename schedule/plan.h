@@ -44,8 +44,8 @@ absl::Status Verify(const Plan& plan);
 // The plan in the notation of the docs, one line an op.
 std::string ToText(const Plan& plan, const Program& program);
 
-// The plan in numbers. `state_bytes` are those of weights, gradients and both
-// moments of the largest rank, in fp32.
+// The plan in numbers, bytes of the largest rank. `state_bytes` are those of
+// weights, gradients and optimizer.
 v1::PlanSummary Summarize(const Plan& plan);
 
 // One line on who a rank is: its groups. Requires: a rank of the plan's world.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "schedule/memory_plan.h"
 #include "schedule/plan.h"
 
 namespace weft::schedule {
@@ -20,22 +21,6 @@ int64_t Parameters(const model::ModelDecl& model) {
   return total;
 }
 
-// Weights, gradients and two moments of every bucket in fp32, each whole or as
-// the rank's slice.
-int64_t StateBytes(const Plan& plan) {
-  const fsdp::Strategy strategy = plan.train.strategy;
-  int64_t elements = 0;
-  for (const fsdp::Bucket& bucket : plan.units.buckets) {
-    const auto held = [&](bool is_whole) {
-      return is_whole ? bucket.elements : bucket.slice_elements();
-    };
-    elements += held(WeightsResident(strategy, bucket));
-    elements += held(GradientsResident(strategy));
-    elements += 2 * held(strategy == fsdp::Strategy::kNoShard);
-  }
-  return elements * int64_t{sizeof(float)};
-}
-
 }  // namespace
 
 v1::PlanSummary Summarize(const Plan& plan) {
@@ -46,7 +31,10 @@ v1::PlanSummary Summarize(const Plan& plan) {
   summary.set_arena_bytes(
       std::max(plan.train.arena_bytes,
                plan.eval.has_value() ? plan.eval->arena_bytes : int64_t{0}));
-  summary.set_state_bytes(StateBytes(plan));
+  v1::MemoryPlan& memory = *summary.mutable_memory();
+  memory = PlanMemory(plan);
+  summary.set_state_bytes(memory.parameters() + memory.main_weights() +
+                          memory.gradients() + memory.optimizer());
   summary.set_parameters(Parameters(plan.model));
   summary.set_units(plan.units.units.size());
   return summary;

@@ -159,6 +159,12 @@ class Dispatcher {
   // Attached workers that have the memory for a job whose plan is known.
   std::vector<Member*> FittingLocked(const ActiveJob& active)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::vector<Member*> FittingLocked(const CompiledPlan& plan)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // INVALID_ARGUMENT, with the bytes a rank needs by category, when workers are
+  // attached but none has the memory.
+  absl::Status CheckFitLocked(const CompiledPlan& plan)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Why a job waits that is at the head of the queue.
   std::string ExplainHeadLocked(const ActiveJob& head)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -125,6 +125,7 @@ absl::StatusOr<v1::Job> Dispatcher::Submit(
     if (is_shut_down_) return ShuttingDown();
     absl::StatusOr<v1::Job> earlier = FindSubmittedLocked(request);
     if (earlier.ok() || !absl::IsNotFound(earlier.status())) return earlier;
+    RETURN_IF_ERROR(CheckFitLocked(*admitted.plan));
     auto active = std::make_unique<ActiveJob>();
     v1::Job& job = active->job;
     *job.mutable_spec() = request.job();

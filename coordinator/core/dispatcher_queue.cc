@@ -15,6 +15,8 @@
 #include "coordinator/core/job_state.h"
 #include "coordinator/core/membership.h"
 #include "coordinator/core/prepare.h"
+#include "coordinator/core/validate.h"
+#include "schedule/memory_plan.h"
 #include "weft/v1/job_service.pb.h"
 #include "weft/worker/v1/worker_control_service.pb.h"
 
@@ -102,8 +104,11 @@ void Dispatcher::SettleLocked() {
 }
 
 std::vector<Member*> Dispatcher::FittingLocked(const ActiveJob& active) {
-  const v1::PlanSummary& plan = active.plan->summary;
-  const int64_t needed = plan.state_bytes() + plan.arena_bytes();
+  return FittingLocked(*active.plan);
+}
+
+std::vector<Member*> Dispatcher::FittingLocked(const CompiledPlan& plan) {
+  const int64_t needed = schedule::TotalBytes(plan.summary.memory());
   std::vector<Member*> members = members_.Attached();
   members.erase(std::remove_if(members.begin(), members.end(),
                                [&](const Member* member) {
@@ -113,6 +118,27 @@ std::vector<Member*> Dispatcher::FittingLocked(const ActiveJob& active) {
                                }),
                 members.end());
   return members;
+}
+
+absl::Status Dispatcher::CheckFitLocked(const CompiledPlan& plan) {
+  if (members_.attached() == 0 || !FittingLocked(plan).empty()) {
+    return absl::OkStatus();
+  }
+  int64_t most = 0;
+  for (const Member* member : members_.Attached()) {
+    most = std::max(most, member->info.device_memory_bytes());
+  }
+  const v1::MemoryPlan& memory = plan.summary.memory();
+  return ToStatus(
+      {{"model",
+        absl::StrCat("a rank needs ", schedule::TotalBytes(memory),
+                     " bytes of device memory: parameters ",
+                     memory.parameters(), ", main weights ",
+                     memory.main_weights(), ", gradients ", memory.gradients(),
+                     ", optimizer ", memory.optimizer(), ", static values ",
+                     memory.static_values(), ", routed values at their bound ",
+                     memory.routed_values(),
+                     "; no attached worker has more than ", most)}});
 }
 
 void Dispatcher::StartLocked(ActiveJob& active,
@@ -161,7 +187,6 @@ void Dispatcher::ExplainQueueLocked() {
 
 std::string Dispatcher::ExplainHeadLocked(const ActiveJob& head) {
   if (head.plan == nullptr) return "waits until its plan is compiled";
-  const v1::PlanSummary& plan = head.plan->summary;
   const int attached = members_.attached();
   const int small = attached - static_cast<int>(FittingLocked(head).size());
   std::string text =
@@ -170,7 +195,7 @@ std::string Dispatcher::ExplainHeadLocked(const ActiveJob& head) {
                    members_.Idle().size(), " idle");
   if (small > 0) {
     absl::StrAppend(&text, "; ", small, " attached without the ",
-                    plan.state_bytes() + plan.arena_bytes(),
+                    schedule::TotalBytes(head.plan->summary.memory()),
                     " bytes of device memory it needs");
   }
   return text;
@@ -180,12 +205,14 @@ std::string Dispatcher::SubmitWarningLocked(const ActiveJob& active) {
   const int world = active.job.spec().parallel().world();
   const int fitting = FittingLocked(active).size();
   if (world <= fitting) return "";
-  return absl::StrCat("parallel.world=", world, " but ", fitting,
-                      fitting == 1 ? " worker is" : " workers are", " attached",
-                      fitting < members_.attached()
-                          ? " that have the device memory it needs"
-                          : "",
-                      "; the job waits");
+  return absl::StrCat(
+      "parallel.world=", world, " but ", fitting,
+      fitting == 1 ? " worker is" : " workers are", " attached",
+      fitting < members_.attached()
+          ? absl::StrCat(" that ", fitting == 1 ? "has" : "have",
+                         " the device memory it needs")
+          : "",
+      "; the job waits");
 }
 
 }  // namespace weft::coordinator

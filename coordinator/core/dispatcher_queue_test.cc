@@ -55,16 +55,31 @@ TEST_F(DispatcherTest, AJobLargerThanTheClusterIsToldSo) {
 
 TEST_F(DispatcherTest, WorkersWithoutTheMemoryAreSkipped) {
   FakeWorker small(dispatcher_.get(), "a-0", 1, 5095);
-  ASSERT_OK_AND_ASSIGN(const v1::Job job, TrySubmit(MakeLegalJob(1, 1)));
+  FakeWorker large(dispatcher_.get(), "b-0", 1, 5096);
+  ASSERT_OK_AND_ASSIGN(const v1::Job job, TrySubmit(MakeLegalJob(2, 1)));
   EXPECT_THAT(job.warnings(),
-              Contains("parallel.world=1 but 0 workers are attached that have "
+              Contains("parallel.world=2 but 1 worker is attached that has "
                        "the device memory it needs; the job waits"));
   EXPECT_EQ(job.message(),
-            "waits for 1 idle workers: 1 attached, 1 idle; 1 attached without "
+            "waits for 2 idle workers: 2 attached, 2 idle; 1 attached without "
             "the 5096 bytes of device memory it needs");
-  FakeWorker large(dispatcher_.get(), "b-0", 1, 5096);
+  FakeWorker other(dispatcher_.get(), "c-0", 1, 0);  // has no limit
   EXPECT_EQ(Get(job.id()).state(), v1::JOB_STATE_STARTING);
-  EXPECT_THAT(Get(job.id()).workers(), ElementsAre("b-0"));
+  EXPECT_THAT(Get(job.id()).workers(), ElementsAre("b-0", "c-0"));
+}
+
+TEST_F(DispatcherTest, AJobThatFitsNoWorkerIsRefused) {
+  FakeWorker small(dispatcher_.get(), "a-0", 1, 4000);
+  FakeWorker larger(dispatcher_.get(), "b-0", 1, 5095);
+  EXPECT_THAT(
+      TrySubmit(MakeLegalJob(1, 1)).status(),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("a rank needs 5096 bytes of device memory: "
+                         "parameters 0, main weights 1000, gradients 0, "
+                         "optimizer 0, static values 4000, routed values at "
+                         "their bound 96; no attached worker has more than "
+                         "5095")));
+  EXPECT_EQ(dispatcher_->ClusterInfo().queued_jobs(), 0);
 }
 
 // Counts the lines that hold a text.

@@ -34,7 +34,9 @@ class FakePlanCompiler : public PlanCompiler {
     CompiledPlan plan;
     plan.summary.set_ops(12);
     plan.summary.set_arena_bytes(4096);
-    plan.summary.set_state_bytes(1000);
+    plan.summary.mutable_memory()->set_main_weights(1000);
+    plan.summary.mutable_memory()->set_static_values(4000);
+    plan.summary.mutable_memory()->set_routed_values(96);
     plan.units.set_hash(kFakeUnitsHash);
     plan.units.add_units()->set_name(std::string(unit_name_bytes, 'u'));
     if (job.eval().batches() > 0) plan.eval.emplace();

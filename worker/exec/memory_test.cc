@@ -1,10 +1,14 @@
 // A release frees, and no rank holds what is another's.
 #include <algorithm>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "schedule/memory_plan.h"
 #include "worker/exec/lifetimes.h"
 #include "worker/exec/testing/local_world.h"
 
@@ -12,6 +16,8 @@ namespace weft::exec {
 namespace {
 
 using device::MemoryCategory;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using testing::LocalWorld;
 using testing::LocalWorldOptions;
 using testing::MakeJob;
@@ -127,6 +133,84 @@ TEST(MemoryTest, ReturningPagesChangesNoResult) {
     }
   }
   EXPECT_EQ(losses[0], losses[1]);
+}
+
+// The bytes of a category are those the device hands out.
+void ExpectAllocated(const v1::MemoryPlan& plan, const device::Device& device) {
+  EXPECT_EQ(plan.parameters() + plan.main_weights(),
+            device.bytes_in_use(MemoryCategory::kParameters));
+  EXPECT_EQ(plan.gradients(), device.bytes_in_use(MemoryCategory::kGradients));
+  EXPECT_EQ(plan.optimizer(), device.bytes_in_use(MemoryCategory::kOptimizer));
+  EXPECT_EQ(plan.static_values() + plan.routed_values(),
+            device.bytes_in_use(MemoryCategory::kArena) +
+                device.bytes_in_use(MemoryCategory::kStaging));
+  EXPECT_EQ(schedule::TotalBytes(plan), device.bytes_in_use());
+  EXPECT_EQ(schedule::TotalBytes(plan), device.peak_bytes());
+}
+
+TEST(MemoryTest, AWorkerAllocatesWhatThePlanSays) {
+  for (const auto strategy :
+       {v1::SHARDING_STRATEGY_NO_SHARD, v1::SHARDING_STRATEGY_OPTIM,
+        v1::SHARDING_STRATEGY_OPTIM_GRADS,
+        v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS}) {
+    for (const auto& [world, ep] :
+         {std::pair(1, 1), std::pair(2, 1), std::pair(2, 2), std::pair(4, 2)}) {
+      TinyJob tiny;
+      tiny.world = world;
+      tiny.ep = ep;
+      tiny.microbatches = 2;
+      tiny.strategy = strategy;
+      tiny.eval_batches = world == 4 ? 1 : 0;
+      SCOPED_TRACE(
+          absl::StrCat("strategy ", strategy, " world ", world, " ep ", ep));
+      LocalWorldOptions options;
+      options.job = MakeJob(tiny);
+      ASSERT_OK_AND_ASSIGN(auto local, LocalWorld::Create(std::move(options)));
+      const v1::MemoryPlan plan = schedule::PlanMemory(local->plan());
+      EXPECT_GT(plan.routed_values(), 0);
+      for (int rank = 0; rank < local->size(); ++rank) {
+        ExpectAllocated(plan, local->device(rank));
+      }
+    }
+  }
+}
+
+LocalWorldOptions BoundedTo(double factor) {
+  TinyJob tiny;
+  tiny.world = 4;
+  tiny.ep = 2;
+  tiny.microbatches = 2;
+  LocalWorldOptions options;
+  options.job = MakeJob(tiny);
+  options.job.mutable_model()->mutable_moe()->set_max_rows_factor(factor);
+  return options;
+}
+
+TEST(MemoryTest, ABoundOnRoutedRowsTakesLessMemoryAndChangesNoResult) {
+  ASSERT_OK_AND_ASSIGN(auto all, LocalWorld::Create(BoundedTo(0)));
+  ASSERT_OK_AND_ASSIGN(auto bounded, LocalWorld::Create(BoundedTo(1.9)));
+  EXPECT_LT(schedule::PlanMemory(bounded->plan()).routed_values(),
+            schedule::PlanMemory(all->plan()).routed_values());
+  ASSERT_OK(all->RunSteps(2).status());
+  ASSERT_OK(bounded->RunSteps(2).status());
+  ASSERT_OK_AND_ASSIGN(const auto expected, all->Parameters());
+  EXPECT_THAT(bounded->Parameters(), IsOkAndHolds(expected));
+}
+
+TEST(MemoryTest, MoreRowsThanTheBoundFailTheStepOnEveryRank) {
+  LocalWorldOptions options = BoundedTo(1);
+  // Every row goes to the same two experts: one rank may get all of them.
+  options.samples = testing::SyntheticSamples::Kind::kConstant;
+  ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(std::move(options)));
+  EXPECT_THAT(
+      world->RunSteps(1).status(),
+      StatusIs(absl::StatusCode::kResourceExhausted,
+               AllOf(HasSubstr("step 1: op "), HasSubstr(" microbatch 0"),
+                     HasSubstr("rows routed to the ranks of the EP group are"),
+                     HasSubstr("the plan has room for 12 on a rank"))));
+  for (int rank = 0; rank < world->size(); ++rank) {
+    EXPECT_FALSE(world->device(rank).status().ok()) << rank;
+  }
 }
 
 TEST(MemoryTest, ARankHoldsItsSlicesOfTheMainWeights) {

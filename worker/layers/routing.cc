@@ -30,7 +30,8 @@ absl::Status Routing::CheckBound(int64_t max_rows,
   return absl::ResourceExhaustedError(
       absl::StrCat("layer ", tag.layer, " microbatch ", tag.microbatch,
                    ": rows routed to the ranks of the EP group are [", rows,
-                   "], but the plan has room for ", max_rows, " on a rank"));
+                   "], but the plan has room for ", max_rows,
+                   " on a rank; raise model.moe.max_rows_factor"));
 }
 
 void Routing::FillExpertOffsets(int64_t* offsets) const {

@@ -1,0 +1,84 @@
+#include "schedule/memory_plan.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/dtype.h"
+#include "schedule/arena.h"
+
+namespace weft::schedule {
+namespace {
+
+constexpr int64_t kFloat = sizeof(float);
+
+bool IsRouted(const model::ModelDecl& model, const Value& value) {
+  return value.kind == ValueKind::kActivation &&
+         value.space == model::Space::kDevice &&
+         model.values[value.decl].rows == model::Rows::kReceived;
+}
+
+// Bytes of routed values live while the op runs at which most bytes are.
+int64_t RoutedAtPeak(const model::ModelDecl& model, const Program& program) {
+  const std::vector<int64_t> live = LiveBytes(program);
+  const int peak = std::max_element(live.begin(), live.end()) - live.begin();
+  const std::vector<Lifetime> lifetimes = Lifetimes(program);
+  int64_t routed = 0;
+  for (int v = 0; v < program.values.size(); ++v) {
+    const bool is_live = lifetimes[v].first >= 0 &&
+                         lifetimes[v].first <= peak &&
+                         peak <= lifetimes[v].last;
+    if (is_live && IsRouted(model, program.values[v])) {
+      routed += program.values[v].bytes;
+    }
+  }
+  return routed;
+}
+
+// What stays beside the arena and the state: one reduced slice on its way to
+// its shard, and the tables of rotary positions.
+int64_t StagingBytes(const Plan& plan) {
+  int64_t largest_slice = 0;
+  for (const fsdp::Bucket& bucket : plan.units.buckets) {
+    largest_slice = std::max(largest_slice, bucket.slice_elements());
+  }
+  return (largest_slice + plan.shape.sequence * plan.shape.head_dim) * kFloat;
+}
+
+void AddState(const Plan& plan, v1::MemoryPlan& memory) {
+  const fsdp::Strategy strategy = plan.strategy;
+  int64_t weights = 0;
+  int64_t gradients = 0;
+  int64_t moments = 0;
+  for (const fsdp::Bucket& bucket : plan.units.buckets) {
+    const auto held = [&](bool is_whole) {
+      return is_whole ? bucket.elements : bucket.slice_elements();
+    };
+    weights += held(WeightsResident(strategy, bucket));
+    gradients += held(GradientsResident(strategy));
+    moments += 2 * held(strategy == fsdp::Strategy::kNoShard);
+  }
+  memory.set_main_weights(weights * kFloat);
+  memory.set_gradients(gradients * kFloat);
+  memory.set_optimizer(moments * kFloat);
+}
+
+}  // namespace
+
+v1::MemoryPlan PlanMemory(const Plan& plan) {
+  v1::MemoryPlan memory;
+  AddState(plan, memory);
+  const bool is_eval_larger =
+      plan.eval.has_value() && plan.eval->arena_bytes > plan.train.arena_bytes;
+  const Program& larger = is_eval_larger ? *plan.eval : plan.train;
+  const int64_t routed = RoutedAtPeak(plan.model, larger);
+  memory.set_routed_values(routed);
+  memory.set_static_values(larger.arena_bytes - routed + StagingBytes(plan));
+  return memory;
+}
+
+int64_t TotalBytes(const v1::MemoryPlan& memory) {
+  return memory.parameters() + memory.main_weights() + memory.gradients() +
+         memory.optimizer() + memory.static_values() + memory.routed_values();
+}
+
+}  // namespace weft::schedule

@@ -1,0 +1,22 @@
+// Memory a rank's device holds for a job, known before the job runs.
+#ifndef WEFT_SCHEDULE_MEMORY_PLAN_H_
+#define WEFT_SCHEDULE_MEMORY_PLAN_H_
+
+#include <cstdint>
+
+#include "schedule/plan.h"
+#include "weft/v1/job_service.pb.h"
+
+namespace weft::schedule {
+
+// Bytes by category, of the largest rank. Their sum is what a worker allocates
+// on its device, to the byte. Routed values are those alive when most bytes
+// are, at the bound of their rows; what else the arena holds counts as static.
+v1::MemoryPlan PlanMemory(const Plan& plan);
+
+// The sum of all categories.
+int64_t TotalBytes(const v1::MemoryPlan& memory);
+
+}  // namespace weft::schedule
+
+#endif  // WEFT_SCHEDULE_MEMORY_PLAN_H_
