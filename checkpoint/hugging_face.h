@@ -3,17 +3,15 @@
 #define WEFT_CHECKPOINT_HUGGING_FACE_H_
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "checkpoint/checkpoint_tensors.h"
 #include "checkpoint/format/hugging_face_config.h"
-#include "checkpoint/format/hugging_face_names.h"
 #include "checkpoint/format/safetensors_file.h"
 #include "weft/v1/job.pb.h"
 
@@ -44,33 +42,23 @@ class HuggingFaceCheckpoint {
   // The model that config.json describes. init_std is not set.
   const v1::ModelConfig& model() const { return config_.model; }
 
-  // OK when the tensors of the checkpoint are the parameters of `decl`, all of
-  // them and no others. An lm_head.weight that repeats tied embeddings to the
-  // bit is no other. INVALID_ARGUMENT naming tensors that are missing, left
-  // over or of another shape than the declaration's parameters (the first few
-  // of each), or of a type that Read() does not take.
+  // As CheckpointTensors. An lm_head.weight that repeats tied embeddings to the
+  // bit is not left over.
   absl::Status Check(const model::ModelDecl& decl) const;
-
-  // Elements [begin, begin + out.size()) of the flattened whole-model
-  // parameter, as f32 (from f32, bf16 or f16). INVALID_ARGUMENT when they are
-  // not inside the parameter, or Check() of a model with it would be: `out` is
-  // undefined then.
   absl::Status Read(const model::ParamDecl& param, int64_t begin,
-                    absl::Span<float> out) const;
+                    absl::Span<float> out) const {
+    return tensors_.Read(param, begin, out);
+  }
 
  private:
-  HuggingFaceCheckpoint(std::string folder, HfConfig config,
+  HuggingFaceCheckpoint(const std::string& folder, HfConfig config,
                         std::vector<SafetensorsFile> files);
 
-  // Null when there is none of that name.
-  const SafetensorsView* Find(const std::string& name) const;
   // Whether lm_head.weight is there, without need, as a copy of the embeddings.
   bool HasTiedCopy() const;
 
-  const std::string folder_;
   const HfConfig config_;
-  const std::vector<SafetensorsFile> files_;
-  std::map<std::string, const SafetensorsView*> tensors_;  // of all files
+  const CheckpointTensors tensors_;
 };
 
 }  // namespace weft::checkpoint

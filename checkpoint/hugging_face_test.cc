@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_matchers.h"
+#include "checkpoint/format/hugging_face_names.h"
 #include "checkpoint/format/safetensors_writer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -89,7 +90,7 @@ class HuggingFaceCheckpointTest : public ::testing::Test {
     for (const model::ParamDecl& param : decl_.params) {
       const auto tensors = HfTensorsOf(config_.family, config_.model, param);
       EXPECT_OK(tensors);
-      for (const HfTensor& tensor : *tensors) {
+      for (const TensorSlice& tensor : *tensors) {
         tensors_[tensor.name] = F32(tensor.shape, first += 1000);
       }
     }
@@ -170,7 +171,7 @@ class HuggingFaceCheckpointTest : public ::testing::Test {
     std::string bytes;
     const auto tensors = HfTensorsOf(config_.family, config_.model, param);
     EXPECT_OK(tensors);
-    for (const HfTensor& tensor : *tensors) {
+    for (const TensorSlice& tensor : *tensors) {
       bytes += tensors_.at(tensor.name).bytes;
     }
     std::vector<float> values(bytes.size() / sizeof(float));

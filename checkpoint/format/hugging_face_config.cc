@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
-#include "checkpoint/format/hugging_face_fields.h"
+#include "checkpoint/format/json_fields.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::checkpoint {
@@ -17,7 +17,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxRefusals = 64;
 constexpr int64_t kMaxInt = INT32_MAX;
 
 // A family, and what its fields are when config.json does not have them.
@@ -106,7 +105,6 @@ class Parser {
   void CheckPadding();
   void CheckWindows();
   void CheckDropout();
-  absl::Status Refusals() const;
 
   const Family& family_;
   FieldReader fields_;
@@ -388,17 +386,6 @@ void Parser::CheckDropout() {
   }
 }
 
-absl::Status Parser::Refusals() const {
-  std::vector<std::string> refusals = fields_.refusals();
-  if (refusals.empty()) return absl::OkStatus();
-  const size_t count = refusals.size();
-  if (count > kMaxRefusals) {
-    refusals.resize(kMaxRefusals);
-    refusals.push_back(absl::StrCat("and ", count - kMaxRefusals, " more"));
-  }
-  return absl::InvalidArgumentError(absl::StrJoin(refusals, "; "));
-}
-
 absl::StatusOr<HfConfig> Parser::Parse() {
   CheckArchitecture();
   ReadSizes();
@@ -411,7 +398,7 @@ absl::StatusOr<HfConfig> Parser::Parse() {
   for (const WithoutEffect& field : kWithoutEffect) fields_.Take(field.name);
   fields_.RefuseTheRest(
       absl::StrCat("is not known for model_type \"", family_.model_type, "\""));
-  RETURN_IF_ERROR(Refusals());
+  RETURN_IF_ERROR(fields_.Refusals());
   HfConfig config;
   config.family = family_.family;
   config.model = model_;

@@ -3,7 +3,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "checkpoint/format/hugging_face_fields.h"
+#include "checkpoint/format/json_fields.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::checkpoint {

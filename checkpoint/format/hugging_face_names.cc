@@ -192,13 +192,7 @@ std::vector<int64_t> ShapeOf(const Rule& rule, const v1::ModelConfig& config) {
 
 }  // namespace
 
-int64_t HfTensor::elements() const {
-  int64_t elements = 1;
-  for (int64_t dimension : shape) elements *= dimension;
-  return elements;
-}
-
-absl::StatusOr<std::vector<HfTensor>> HfTensorsOf(
+absl::StatusOr<std::vector<TensorSlice>> HfTensorsOf(
     HfFamily family, const v1::ModelConfig& config,
     const model::ParamDecl& param) {
   const Found found = FindRule(family, config, param.name);
@@ -217,18 +211,17 @@ absl::StatusOr<std::vector<HfTensor>> HfTensorsOf(
         absl::Substitute(rule.pieces[0].name, 0), "\""));
   }
   const int64_t repeats = rule.by_expert ? shape[0] : 1;
-  std::vector<HfTensor> tensors;
+  std::vector<TensorSlice> tensors;
   for (int64_t expert = 0; expert < repeats; ++expert) {
     for (const Piece& piece : rule.pieces) {
       if (piece.name == nullptr) continue;
-      HfTensor tensor;
-      tensor.name =
-          absl::StrCat(found.prefix, absl::Substitute(piece.name, expert));
-      tensor.shape.push_back(Size(piece.rows, config));
+      std::vector<int64_t> tensor_shape = {Size(piece.rows, config)};
       if (piece.columns != Dim::kNone) {
-        tensor.shape.push_back(Size(piece.columns, config));
+        tensor_shape.push_back(Size(piece.columns, config));
       }
-      tensors.push_back(std::move(tensor));
+      tensors.push_back(WholeTensor(
+          absl::StrCat(found.prefix, absl::Substitute(piece.name, expert)),
+          std::move(tensor_shape)));
     }
   }
   return tensors;

@@ -41,7 +41,7 @@ HfConfig Config(const char* family, const char* more) {
   return config.ok() ? *config : HfConfig();
 }
 
-std::string Text(const HfTensor& tensor) {
+std::string Text(const TensorSlice& tensor) {
   return absl::StrCat(tensor.name, " [", absl::StrJoin(tensor.shape, ","), "]");
 }
 
@@ -57,8 +57,8 @@ std::vector<std::string> TensorsOf(const HfConfig& config, int layer) {
     if (!tensors.ok()) continue;
     int64_t elements = 0;
     std::vector<std::string> texts;
-    for (const HfTensor& tensor : *tensors) {
-      elements += tensor.elements();
+    for (const TensorSlice& tensor : *tensors) {
+      elements += tensor.elements;
       texts.push_back(Text(tensor));
     }
     EXPECT_EQ(elements, param.local_elements()) << param.name;

@@ -49,6 +49,19 @@ Finding CheckHuggingFace(const Job& job) {
   return CheckPath("init.hugging_face", job.init().hugging_face());
 }
 
+Finding CheckMegatron(const Job& job) {
+  return CheckPath("init.megatron", job.init().megatron());
+}
+
+Finding CheckOneCheckpoint(const Job& job) {
+  if (job.init().megatron().empty() || job.init().hugging_face().empty()) {
+    return {};
+  }
+  return absl::StrCat(
+      "init.megatron=", Quoted(job.init().megatron()),
+      " beside init.hugging_face=", Quoted(job.init().hugging_face()));
+}
+
 Finding CheckMinLearningRate(const Job& job) {
   const v1::OptimizerConfig& optimizer = job.optimizer();
   if (optimizer.min_learning_rate() <= optimizer.learning_rate()) return {};
@@ -95,6 +108,9 @@ constexpr RelationRule kRules[] = {
     {"data.prefix", "", "a path prefix of 1 to 4096 bytes", CheckPrefix},
     {"init.hugging_face", "", "a folder path of at most 4096 bytes",
      CheckHuggingFace},
+    {"init.megatron", "", "a folder path of at most 4096 bytes", CheckMegatron},
+    {"init.megatron", "init.hugging_face", "empty beside hugging_face",
+     CheckOneCheckpoint},
     {"optimizer.min_learning_rate", "optimizer.learning_rate",
      "0 to learning_rate", CheckMinLearningRate},
     {"optimizer.warmup_steps", "steps", "0 to steps", CheckWarmup},

@@ -213,7 +213,6 @@ class CpuRank : public Rank {
 
   absl::Status OpenInitialWeights() {
     const v1::TrainingJob& job = prepare_.job();
-    if (job.init().hugging_face().empty()) return absl::OkStatus();
     ASSIGN_OR_RETURN(initial_weights_,
                      OpenInitialCheckpoint(job, schedule::Declare(job).model));
     return absl::OkStatus();

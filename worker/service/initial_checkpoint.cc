@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "checkpoint/hugging_face.h"
+#include "checkpoint/megatron.h"
 #include "model/shape.h"
 
 namespace weft::service {
@@ -88,10 +89,10 @@ constexpr Field kFields[] = {
 };
 
 // A checkpoint as the engine sees it.
+template <typename Checkpoint>
 class CheckpointWeights : public exec::InitialWeights {
  public:
-  explicit CheckpointWeights(
-      std::unique_ptr<checkpoint::HuggingFaceCheckpoint> checkpoint)
+  explicit CheckpointWeights(std::unique_ptr<Checkpoint> checkpoint)
       : checkpoint_(std::move(checkpoint)) {}
 
   absl::Status Read(const model::ParamDecl& param, int64_t begin,
@@ -100,8 +101,30 @@ class CheckpointWeights : public exec::InitialWeights {
   }
 
  private:
-  const std::unique_ptr<checkpoint::HuggingFaceCheckpoint> checkpoint_;
+  const std::unique_ptr<Checkpoint> checkpoint_;
 };
+
+using OpenedWeights = absl::StatusOr<std::unique_ptr<exec::InitialWeights>>;
+
+OpenedWeights OpenHuggingFace(const v1::TrainingJob& job,
+                              const model::ModelDecl& declared) {
+  using Checkpoint = checkpoint::HuggingFaceCheckpoint;
+  ASSIGN_OR_RETURN(auto checkpoint,
+                   Checkpoint::Open(job.init().hugging_face()));
+  RETURN_IF_ERROR(CheckSameModel(job, checkpoint->model()));
+  RETURN_IF_ERROR(checkpoint->Check(declared));
+  return std::make_unique<CheckpointWeights<Checkpoint>>(std::move(checkpoint));
+}
+
+OpenedWeights OpenMegatron(const v1::TrainingJob& job,
+                           const model::ModelDecl& declared) {
+  ASSIGN_OR_RETURN(auto checkpoint,
+                   checkpoint::OpenMegatronCheckpoint(job.init().megatron(),
+                                                      model::ShapeOf(job)));
+  RETURN_IF_ERROR(checkpoint->Check(declared));
+  return std::make_unique<CheckpointWeights<checkpoint::CheckpointTensors>>(
+      std::move(checkpoint));
+}
 
 }  // namespace
 
@@ -127,14 +150,18 @@ absl::Status CheckSameModel(const v1::TrainingJob& job,
 
 absl::StatusOr<std::unique_ptr<exec::InitialWeights>> OpenInitialCheckpoint(
     const v1::TrainingJob& job, const model::ModelDecl& declared) {
-  const std::string& folder = job.init().hugging_face();
-  const std::string context = absl::StrCat("init.hugging_face=", folder);
-  ASSIGN_OR_RETURN(auto checkpoint,
-                   checkpoint::HuggingFaceCheckpoint::Open(folder),
-                   _ << context);
-  RETURN_IF_ERROR(Annotate(CheckSameModel(job, checkpoint->model()), context));
-  RETURN_IF_ERROR(Annotate(checkpoint->Check(declared), context));
-  return std::make_unique<CheckpointWeights>(std::move(checkpoint));
+  const v1::InitConfig& init = job.init();
+  if (!init.hugging_face().empty()) {
+    ASSIGN_OR_RETURN(auto weights, OpenHuggingFace(job, declared),
+                     _ << "init.hugging_face=" << init.hugging_face());
+    return weights;
+  }
+  if (!init.megatron().empty()) {
+    ASSIGN_OR_RETURN(auto weights, OpenMegatron(job, declared),
+                     _ << "init.megatron=" << init.megatron());
+    return weights;
+  }
+  return nullptr;
 }
 
 }  // namespace weft::service

@@ -22,9 +22,12 @@ namespace weft::service {
 absl::Status CheckSameModel(const v1::TrainingJob& job,
                             const v1::ModelConfig& checkpoint);
 
-// The weights in folder `init.hugging_face` of the job, whose model is
-// `declared`. What HuggingFaceCheckpoint says, with the folder's name;
+// The weights in the folder that `init` of the job names, whose model is
+// `declared`; null when it names none. What HuggingFaceCheckpoint or
+// OpenMegatronCheckpoint says, with the field and the folder's name;
 // INVALID_ARGUMENT when it is a checkpoint of another model.
+//
+// Requires: at most one folder is named.
 absl::StatusOr<std::unique_ptr<exec::InitialWeights>> OpenInitialCheckpoint(
     const v1::TrainingJob& job, const model::ModelDecl& declared);
 

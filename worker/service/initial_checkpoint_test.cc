@@ -157,6 +157,30 @@ TEST(OpenInitialCheckpointTest, AFolderThatIsNotThereIsNamed) {
   EXPECT_THAT(OpenInitialCheckpoint(job, schedule::Declare(job).model).status(),
               StatusIs(absl::StatusCode::kNotFound,
                        HasSubstr("init.hugging_face=/not-there/model")));
+  job.mutable_init()->clear_hugging_face();
+  job.mutable_init()->set_megatron("/not-there/model");
+  EXPECT_THAT(OpenInitialCheckpoint(job, schedule::Declare(job).model).status(),
+              StatusIs(absl::StatusCode::kNotFound,
+                       HasSubstr("init.megatron=/not-there/model")));
+}
+
+TEST(OpenInitialCheckpointTest, AMegatronCheckpointOfAnotherModelIsRefused) {
+  v1::TrainingJob job = MixtralJob();
+  job.mutable_init()->set_megatron(MixtralFolder());
+  EXPECT_THAT(
+      OpenInitialCheckpoint(job, schedule::Declare(job).model).status(),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("init.megatron="),
+                     HasSubstr("left over: lm_head.weight"),
+                     HasSubstr("missing: embedding.word_embeddings.weight"))));
+}
+
+TEST(OpenInitialCheckpointTest, WithoutAFolderThereIsNone) {
+  const v1::TrainingJob job = Job();
+  ASSERT_OK_AND_ASSIGN(
+      const auto weights,
+      OpenInitialCheckpoint(job, schedule::Declare(job).model));
+  EXPECT_EQ(weights, nullptr);
 }
 
 }  // namespace

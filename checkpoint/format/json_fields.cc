@@ -1,4 +1,4 @@
-#include "checkpoint/format/hugging_face_fields.h"
+#include "checkpoint/format/json_fields.h"
 
 #include <cmath>
 #include <limits>
@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace weft::checkpoint {
 namespace {
@@ -15,6 +16,7 @@ using nlohmann::json;
 
 constexpr size_t kMaxDepth = 16;
 constexpr size_t kMaxShortText = 80;
+constexpr size_t kMaxRefusals = 64;
 
 // Checks what the parser that builds values lets through: depth, and keys that
 // occur twice, of which it would keep the last.
@@ -183,6 +185,23 @@ void FieldReader::RefuseTheRest(absl::string_view rule) {
                                      quoted.substr(1, quoted.size() - 2), "=",
                                      ShortText(value), ": ", rule));
   }
+}
+
+void FieldReader::Require(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (!IsGiven(name)) Refuse(name, "must be given");
+  }
+}
+
+absl::Status FieldReader::Refusals() const {
+  if (refusals_.empty()) return absl::OkStatus();
+  std::vector<std::string> told = refusals_;
+  if (told.size() > kMaxRefusals) {
+    told.resize(kMaxRefusals);
+    told.push_back(
+        absl::StrCat("and ", refusals_.size() - kMaxRefusals, " more"));
+  }
+  return absl::InvalidArgumentError(absl::StrJoin(told, "; "));
 }
 
 bool FieldReader::AreFine(std::initializer_list<const char*> names) const {

@@ -1,7 +1,7 @@
 // Fields of a JSON object that somebody else's program wrote, read by name so
 // that none is ignored by accident.
-#ifndef WEFT_CHECKPOINT_FORMAT_HUGGING_FACE_FIELDS_H_
-#define WEFT_CHECKPOINT_FORMAT_HUGGING_FACE_FIELDS_H_
+#ifndef WEFT_CHECKPOINT_FORMAT_JSON_FIELDS_H_
+#define WEFT_CHECKPOINT_FORMAT_JSON_FIELDS_H_
 
 #include <cstdint>
 #include <initializer_list>
@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
@@ -58,6 +59,8 @@ class FieldReader {
   const nlohmann::json* TakeUnlessNull(const char* name);
   bool IsNull(const char* name) const;
   bool IsGiven(const char* name) const { return object_.contains(name); }
+  // Refuses those that are absent.
+  void Require(std::initializer_list<const char*> names);
 
   // A value of another type or out of its range is refused, and `fallback`
   // returned for it.
@@ -77,6 +80,8 @@ class FieldReader {
   bool AreFine(std::initializer_list<const char*> names) const;
   // Each as "field=value: rule".
   const std::vector<std::string>& refusals() const { return refusals_; }
+  // INVALID_ARGUMENT with all of them (the first 64 when they are more), or OK.
+  absl::Status Refusals() const;
 
  private:
   const nlohmann::json& object_;
@@ -88,4 +93,4 @@ class FieldReader {
 
 }  // namespace weft::checkpoint
 
-#endif  // WEFT_CHECKPOINT_FORMAT_HUGGING_FACE_FIELDS_H_
+#endif  // WEFT_CHECKPOINT_FORMAT_JSON_FIELDS_H_

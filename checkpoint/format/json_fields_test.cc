@@ -1,4 +1,4 @@
-#include "checkpoint/format/hugging_face_fields.h"
+#include "checkpoint/format/json_fields.h"
 
 #include <string>
 
