@@ -16,37 +16,60 @@ namespace {
 using ::google::protobuf::FieldDescriptor;
 using ::google::protobuf::Message;
 
-std::string NumberOf(const Message& message, const FieldDescriptor& field) {
+std::string FieldsToJson(const Message& message);
+
+std::string ValueOf(const Message& message, const FieldDescriptor& field) {
   const google::protobuf::Reflection& reflection = *message.GetReflection();
-  if (field.cpp_type() == FieldDescriptor::CPPTYPE_INT64) {
-    return absl::StrCat(reflection.GetInt64(message, &field));
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      return absl::StrCat(reflection.GetInt32(message, &field));
+    case FieldDescriptor::CPPTYPE_INT64:
+      return absl::StrCat(reflection.GetInt64(message, &field));
+    case FieldDescriptor::CPPTYPE_STRING:  // a name: nothing to escape
+      return absl::StrCat("\"", reflection.GetString(message, &field), "\"");
+    default:
+      break;
   }
   const double value = reflection.GetDouble(message, &field);
   // 17 digits tell every double from its neighbours.
   return std::isfinite(value) ? absl::StrFormat("%.17g", value) : "null";
 }
 
-// Requires: all fields of `message` are int64 or double.
-std::string NumbersToJson(const char* kind, const Message& message) {
-  std::string line = absl::StrCat("{\"kind\":\"", kind, "\"");
+std::string ListOf(const Message& message, const FieldDescriptor& field) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  std::string list;
+  for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
+    const Message& item = reflection.GetRepeatedMessage(message, &field, i);
+    absl::StrAppend(&list, i > 0 ? "," : "", "{", FieldsToJson(item), "}");
+  }
+  return absl::StrCat("[", list, "]");
+}
+
+// Requires: fields are numbers, names, or lists of messages with such fields.
+std::string FieldsToJson(const Message& message) {
+  std::string fields;
   const google::protobuf::Descriptor& type = *message.GetDescriptor();
   for (int i = 0; i < type.field_count(); ++i) {
     const FieldDescriptor& field = *type.field(i);
-    absl::StrAppend(&line, ",\"", field.name(),
-                    "\":", NumberOf(message, field));
+    absl::StrAppend(
+        &fields, i > 0 ? "," : "", "\"", field.name(), "\":",
+        field.is_repeated() ? ListOf(message, field) : ValueOf(message, field));
   }
-  line += "}";
-  return line;
+  return fields;
+}
+
+std::string LineOf(const char* kind, const Message& message) {
+  return absl::StrCat("{\"kind\":\"", kind, "\",", FieldsToJson(message), "}");
 }
 
 }  // namespace
 
 std::string ToJsonLine(const v1::StepMetrics& step) {
-  return NumbersToJson("step", step);
+  return LineOf("step", step);
 }
 
 std::string ToJsonLine(const v1::EvalMetrics& eval) {
-  return NumbersToJson("eval", eval);
+  return LineOf("eval", eval);
 }
 
 absl::StatusOr<std::unique_ptr<StepLog>> StepLog::Create(

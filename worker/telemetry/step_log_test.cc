@@ -39,6 +39,20 @@ TEST(StepLogTest, LineIsJsonWithEveryFieldAndExactNumbers) {
   EXPECT_EQ(parsed.size(), v1::StepMetrics::descriptor()->field_count() + 1);
 }
 
+TEST(StepLogTest, RouterLossesAreAList) {
+  v1::StepMetrics step;
+  EXPECT_THAT(ToJsonLine(step), HasSubstr("\"router_losses\":[]"));
+  v1::RouterLoss& loss = *step.add_router_losses();
+  loss.set_layer(1);
+  loss.set_name("aux");
+  loss.set_value(1.25);
+  step.add_router_losses()->set_layer(2);
+  EXPECT_THAT(ToJsonLine(step),
+              HasSubstr("\"router_losses\":[{\"layer\":1,\"name\":\"aux\","
+                        "\"value\":1.25},{\"layer\":2,\"name\":\"\","
+                        "\"value\":0}]"));
+}
+
 TEST(StepLogTest, WhatIsNotFiniteIsNull) {
   v1::EvalMetrics eval;
   eval.set_loss(std::numeric_limits<double>::quiet_NaN());
