@@ -1,37 +1,69 @@
-// Reference models: a folder with a tiny Hugging Face checkpoint, the batches
-// of a few optimizer steps and what they must give, in float64.
+// Reference models: a folder with a tiny checkpoint, the batches of a few
+// optimizer steps and what they must give, computed in float64.
 //
-// The folder holds config.json, model.safetensors, batch.safetensors (i64
-// input_ids [steps, batch, sequence]), grads_step0.safetensors (before
-// clipping), params_step3.safetensors and expected.json (losses, grad_norms,
-// optimizer). Position t predicts token t + 1 and the last position nothing, so
-// that a sequence is one sample of sequence - 1 predictions.
+// A folder holds config.json, model.safetensors, batch.safetensors,
+// grads_step0.safetensors (before clipping), params_step3.safetensors and
+// expected.json. Those with Hugging Face's names and those with
+// Megatron-Core's differ in what is in the files: see golden_hugging_face.h and
+// golden_megatron.h.
 #ifndef WEFT_CLIENT_GOLDEN_CASE_H_
 #define WEFT_CLIENT_GOLDEN_CASE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "checkpoint/format/hugging_face_config.h"
+#include "checkpoint/format/tensor_slice.h"
 #include "weft/v1/job.pb.h"
+#include "weft/v1/job_service.pb.h"
 
 namespace weft::client {
+
+// What a step must give.
+struct GoldenStep {
+  double loss = 0;
+  double grad_norm = 0;  // before clipping
+  std::optional<double> objective;
+  // Means over the microbatches, without coefficients.
+  std::vector<v1::RouterLoss> router_losses;
+};
+
+// Largest errors that pass. Of numbers |a - b| / |b|, of tensors
+// ||a - b|| / ||b||, for the worst of them.
+struct GoldenBounds {
+  double losses = 2e-6;  // also of routers, and of the objective
+  double gradients = 3e-5;
+  double norms = 0;
+  // Of the change of a parameter over all steps; none: not compared.
+  std::optional<double> change;
+  // |a - b| of an element of a final parameter, but for at most `spared` of
+  // them, which have a bound of their own; none: not compared.
+  std::optional<double> parameters;
+  int64_t spared = 32;
+  double spared_parameters = 1e-3;
+};
 
 struct GoldenCase {
   std::string folder;
   std::string name;  // of the folder
-  checkpoint::HfConfig config;
-  v1::OptimizerConfig optimizer;
-  std::vector<double> losses;      // by step
-  std::vector<double> grad_norms;  // likewise, before clipping
-  int64_t batch = 0;               // sequences of a step
-  int64_t sequence = 0;            // tokens of a sequence
-  std::vector<int32_t> tokens;     // [steps, batch, sequence]
-
-  int64_t steps() const { return static_cast<int64_t>(losses.size()); }
+  // What the folder fixes of a job: model, initial weights, length and kind of
+  // the samples, optimizer, loss, steps.
+  v1::TrainingJob job;
+  std::vector<model::ParamDecl> params;
+  // Where they are in the folder's files.
+  checkpoint::TensorNames names;
+  int64_t batch = 0;  // sequences of a step
+  // Those of each microbatch over all ranks; empty: as a run cuts them.
+  std::vector<int64_t> microbatches;
+  std::vector<int32_t> tokens;  // [steps, batch, sequence_length + 1]
+  // Likewise, 1 where the loss counts a token as a label, else 0; empty: all
+  // count.
+  std::vector<int32_t> loss_mask;
+  std::vector<GoldenStep> steps;
+  GoldenBounds bounds;
 };
 
 // DATA_LOSS, naming file and field, when the folder does not hold what it must;
@@ -43,20 +75,21 @@ absl::StatusOr<GoldenCase> ReadGoldenCase(const std::string& folder);
 struct GoldenOptions {
   int64_t world = 1;
   int64_t ep = 1;
-  int64_t microbatch = 0;  // sequences a rank; 0: its whole share of the batch
+  int64_t microbatch = 0;  // sequences a rank; 0: as the case, or its share
   v1::ScheduleOrder order = v1::SCHEDULE_ORDER_UNSPECIFIED;
   bool delay_wgrad = false;
   v1::ShardingStrategy strategy = v1::SHARDING_STRATEGY_UNSPECIFIED;
 };
 
-// The job that runs a case on the dataset at `prefix`, and writes gradients of
+// The job that runs a case on the datasets at `prefix`, and writes gradients of
 // its first step and final parameters. INVALID_ARGUMENT when the batch cannot
 // be divided so.
 absl::StatusOr<v1::TrainingJob> MakeGoldenJob(const GoldenCase& golden,
                                               const GoldenOptions& options,
                                               const std::string& prefix);
 
-// Writes the batches as a dataset, a sequence a sample.
+// Writes the batches as a dataset, a sequence a sample, and, where the case has
+// one, the loss mask as the dataset that MakeGoldenJob names.
 absl::Status WriteGoldenData(const GoldenCase& golden,
                              const std::string& prefix);
 

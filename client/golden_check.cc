@@ -1,23 +1,17 @@
 #include "client/golden_check.h"
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/types/span.h"
 #include "base/status_macros.h"
-#include "checkpoint/format/hugging_face_names.h"
-#include "checkpoint/format/safetensors_file.h"
-#include "client/params_diff.h"
+#include "client/golden_tensors.h"
 #include "client/run_results.h"
-#include "schedule/plan.h"
 
 namespace weft::client {
 namespace {
-
-using checkpoint::SafetensorsFile;
-using checkpoint::SafetensorsView;
 
 // Keeps the row's largest error.
 void Worsen(GoldenRow& row, const std::string& where, double error) {
@@ -26,102 +20,174 @@ void Worsen(GoldenRow& row, const std::string& where, double error) {
   row.worst = where;
 }
 
-GoldenRow CompareNumbers(const std::string& check,
-                         const std::vector<double>& actual,
-                         const std::vector<double>& expected, double bound) {
-  GoldenRow row = {check, "", 0, bound};
-  for (size_t i = 0; i < expected.size(); ++i) {
-    Worsen(
-        row, absl::StrCat("step ", i + 1),
-        RelativeTo(std::fabs(actual[i] - expected[i]), std::fabs(expected[i])));
-  }
-  return row;
+void CompareNumber(GoldenRow& row, const std::string& where, double actual,
+                   double expected) {
+  Worsen(row, where,
+         RelativeTo(std::fabs(actual - expected), std::fabs(expected)));
 }
 
-absl::StatusOr<std::vector<float>> Tensor(const SafetensorsFile& file,
-                                          const checkpoint::HfTensor& tensor) {
-  const SafetensorsView* view = file.Find(tensor.name);
-  if (view == nullptr || view->type != checkpoint::SafetensorsType::kF32 ||
-      view->shape != tensor.shape) {
-    return absl::DataLossError(absl::StrCat(
-        file.path(), ": has no F32 ", tensor.name, " of the model's shape"));
+// Requires: as many steps as the case has.
+std::vector<GoldenRow> CompareSteps(const GoldenCase& golden,
+                                    const std::vector<StepNumbers>& steps) {
+  GoldenRow losses = {"losses", "", 0, golden.bounds.losses};
+  GoldenRow norms = {"gradient norms", "", 0, golden.bounds.norms};
+  GoldenRow objective = {"objective", "", 0, golden.bounds.losses};
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const GoldenStep& expected = golden.steps[i];
+    const std::string where = absl::StrCat("step ", i + 1);
+    CompareNumber(losses, where, steps[i].loss, expected.loss);
+    CompareNumber(norms, where, steps[i].grad_norm, expected.grad_norm);
+    if (!expected.objective.has_value()) continue;
+    CompareNumber(objective, where, steps[i].objective, *expected.objective);
   }
-  std::vector<float> values(view->elements());
-  std::memcpy(values.data(), view->bytes.data(), view->bytes.size());
-  return values;
+  std::vector<GoldenRow> rows = {losses, norms};
+  if (!objective.worst.empty()) rows.push_back(objective);
+  return rows;
 }
 
-// Compares every tensor of the checkpoint's names with what the job wrote.
-absl::StatusOr<GoldenRow> CompareTensors(const GoldenCase& golden,
-                                         const schedule::Plan& plan,
-                                         GoldenRow row,
-                                         const std::string& written,
-                                         const std::string& reference,
-                                         const SafetensorsFile* from) {
-  ASSIGN_OR_RETURN(const ParamFolder folder, ParamFolder::Open(written));
-  ASSIGN_OR_RETURN(const auto file,
-                   SafetensorsFile::Open(golden.folder + "/" + reference));
-  for (const auto& param : plan.model.params) {
-    ASSIGN_OR_RETURN(const auto tensors,
-                     checkpoint::HfTensorsOf(golden.config.family,
-                                             golden.config.model, param));
-    ASSIGN_OR_RETURN(const std::vector<float> whole,
-                     WholeParam(folder, param.name), _ << written);
-    int64_t elements = 0;
-    for (const auto& tensor : tensors) elements += tensor.elements();
-    if (elements != static_cast<int64_t>(whole.size())) {
-      return absl::DataLossError(absl::StrCat(written, ": ", param.name,
-                                              " has ", whole.size(),
-                                              " elements, not ", elements));
+const v1::RouterLoss* FindLoss(const std::vector<v1::RouterLoss>& losses,
+                               const v1::RouterLoss& like) {
+  for (const v1::RouterLoss& loss : losses) {
+    if (loss.layer() == like.layer() && loss.name() == like.name()) {
+      return &loss;
     }
-    int64_t begin = 0;
-    for (const auto& tensor : tensors) {
-      ASSIGN_OR_RETURN(const auto expected, Tensor(file, tensor));
-      std::vector<float> base;
-      if (from != nullptr) {
-        ASSIGN_OR_RETURN(base, Tensor(*from, tensor));
+  }
+  return nullptr;
+}
+
+// DATA_LOSS when the two sides do not have the same losses.
+absl::StatusOr<GoldenRow> CompareRouterLosses(
+    const GoldenCase& golden, const std::vector<StepNumbers>& steps) {
+  GoldenRow row = {"router losses", "", 0, golden.bounds.losses};
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const std::vector<v1::RouterLoss>& expected = golden.steps[i].router_losses;
+    if (steps[i].router_losses.size() != expected.size()) {
+      return absl::DataLossError(absl::StrCat(
+          "step ", i + 1, " logged ", steps[i].router_losses.size(),
+          " router losses of ", expected.size()));
+    }
+    for (const v1::RouterLoss& loss : expected) {
+      const std::string where = absl::StrCat("step ", i + 1, " layers.",
+                                             loss.layer(), " ", loss.name());
+      const v1::RouterLoss* actual = FindLoss(steps[i].router_losses, loss);
+      if (actual == nullptr) {
+        return absl::DataLossError(absl::StrCat(where, " was not logged"));
       }
-      Worsen(row, tensor.name,
-             NormError(absl::MakeSpan(whole).subspan(begin, tensor.elements()),
-                       expected, base));
-      begin += tensor.elements();
+      CompareNumber(row, where, actual->value(), loss.value());
     }
   }
   return row;
+}
+
+GoldenRow CompareGradients(const std::vector<TensorPair>& tensors,
+                           double bound) {
+  GoldenRow row = {"gradients", "", 0, bound};
+  for (const TensorPair& tensor : tensors) {
+    Worsen(row, tensor.name, NormError(tensor.actual, tensor.expected));
+  }
+  return row;
+}
+
+// Requires: `initial` are the same tensors.
+GoldenRow CompareChange(const std::vector<TensorPair>& tensors,
+                        const std::vector<TensorPair>& initial, double bound) {
+  GoldenRow row = {"change of parameters", "", 0, bound};
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    Worsen(
+        row, tensors[i].name,
+        NormError(tensors[i].actual, tensors[i].expected, initial[i].expected));
+  }
+  return row;
+}
+
+// An element and how far it is off.
+struct ElementError {
+  double error;
+  const TensorPair* tensor;
+  size_t element;
+
+  std::string Where() const {
+    return absl::StrCat(tensor->name, " element ", element);
+  }
+};
+
+// The largest error of all elements, and that of all but the largest few.
+std::vector<GoldenRow> CompareElements(const std::vector<TensorPair>& tensors,
+                                       const GoldenBounds& bounds) {
+  std::vector<ElementError> errors;
+  for (const TensorPair& tensor : tensors) {
+    for (size_t i = 0; i < tensor.expected.size(); ++i) {
+      const double error =
+          std::fabs(double{tensor.actual[i]} - tensor.expected[i]);
+      errors.push_back(
+          {std::isnan(error) ? std::numeric_limits<double>::infinity() : error,
+           &tensor, i});
+    }
+  }
+  std::sort(errors.begin(), errors.end(),
+            [](const ElementError& a, const ElementError& b) {
+              return a.error > b.error;
+            });
+  const ElementError& worst = errors.front();
+  std::vector<GoldenRow> rows = {
+      {"parameters", worst.Where(), worst.error, bounds.spared_parameters}};
+  if (bounds.spared < static_cast<int64_t>(errors.size())) {
+    const ElementError& next = errors[bounds.spared];
+    rows.push_back({absl::StrCat("parameters but for ", bounds.spared),
+                    next.Where(), next.error, *bounds.parameters});
+  }
+  return rows;
+}
+
+absl::StatusOr<std::vector<GoldenRow>> CompareParameters(
+    const GoldenCase& golden, const std::string& artifacts) {
+  ASSIGN_OR_RETURN(
+      const std::vector<TensorPair> tensors,
+      ReadTensorPairs(golden, artifacts + "/parameters", kFinalTensors));
+  std::vector<GoldenRow> rows;
+  if (golden.bounds.change.has_value()) {
+    ASSIGN_OR_RETURN(
+        const std::vector<TensorPair> initial,
+        ReadTensorPairs(golden, artifacts + "/parameters", kInitialTensors));
+    rows.push_back(CompareChange(tensors, initial, *golden.bounds.change));
+  }
+  if (golden.bounds.parameters.has_value()) {
+    for (GoldenRow& row : CompareElements(tensors, golden.bounds)) {
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
+bool HasRouterLosses(const GoldenCase& golden) {
+  return std::any_of(
+      golden.steps.begin(), golden.steps.end(),
+      [](const GoldenStep& step) { return !step.router_losses.empty(); });
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<GoldenRow>> CheckGolden(const GoldenCase& golden,
-                                                   const std::string& artifacts,
-                                                   const GoldenBounds& bounds) {
-  ASSIGN_OR_RETURN(const StepNumbers steps, ReadSteps(artifacts));
-  if (steps.losses.size() != golden.losses.size()) {
+absl::StatusOr<std::vector<GoldenRow>> CheckGolden(
+    const GoldenCase& golden, const std::string& artifacts) {
+  ASSIGN_OR_RETURN(const std::vector<StepNumbers> steps, ReadSteps(artifacts));
+  if (steps.size() != golden.steps.size()) {
     return absl::DataLossError(absl::StrCat(artifacts, ": the job logged ",
-                                            steps.losses.size(), " steps of ",
-                                            golden.losses.size()));
+                                            steps.size(), " steps of ",
+                                            golden.steps.size()));
   }
-  ASSIGN_OR_RETURN(const v1::TrainingJob job, MakeGoldenJob(golden, {}, ""));
-  const schedule::Plan plan = schedule::Declare(job);
-  ASSIGN_OR_RETURN(const auto initial,
-                   SafetensorsFile::Open(golden.folder + "/model.safetensors"));
-  std::vector<GoldenRow> rows;
-  rows.push_back(
-      CompareNumbers("losses", steps.losses, golden.losses, bounds.losses));
-  rows.push_back(CompareNumbers("gradient norms", steps.grad_norms,
-                                golden.grad_norms, bounds.norms));
+  std::vector<GoldenRow> rows = CompareSteps(golden, steps);
+  if (HasRouterLosses(golden)) {
+    ASSIGN_OR_RETURN(GoldenRow row, CompareRouterLosses(golden, steps),
+                     _ << artifacts);
+    rows.push_back(std::move(row));
+  }
   ASSIGN_OR_RETURN(
-      GoldenRow gradients,
-      CompareTensors(golden, plan, {"gradients", "", 0, bounds.gradients},
-                     artifacts + "/gradients", "grads_step0.safetensors",
-                     nullptr));
-  rows.push_back(std::move(gradients));
-  ASSIGN_OR_RETURN(
-      GoldenRow change,
-      CompareTensors(golden, plan,
-                     {"change of parameters", "", 0, bounds.change}, artifacts,
-                     "params_step3.safetensors", &initial));
-  rows.push_back(std::move(change));
+      const std::vector<TensorPair> gradients,
+      ReadTensorPairs(golden, artifacts + "/gradients", kGradientTensors));
+  rows.push_back(CompareGradients(gradients, golden.bounds.gradients));
+  ASSIGN_OR_RETURN(const std::vector<GoldenRow> parameters,
+                   CompareParameters(golden, artifacts));
+  rows.insert(rows.end(), parameters.begin(), parameters.end());
   return rows;
 }
 

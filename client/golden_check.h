@@ -10,15 +10,6 @@
 
 namespace weft::client {
 
-// Largest errors that pass. Of numbers |a - b| / |b|, of tensors
-// ||a - b|| / ||b||, for the worst of them.
-struct GoldenBounds {
-  double losses = 2e-6;
-  double gradients = 3e-5;
-  double norms = 3e-6;
-  double change = 2e-4;  // of a parameter over all steps
-};
-
 // One row of the report.
 struct GoldenRow {
   std::string check;
@@ -30,12 +21,12 @@ struct GoldenRow {
 };
 
 // Compares losses and gradient norms of all steps, the gradients of the first
-// and the change of every parameter over all. `artifacts` is the job's folder.
-// NOT_FOUND or DATA_LOSS, naming the file, when something to compare is missing
-// or of another shape.
+// and the parameters after the last, within the bounds of the case; where the
+// case has them, losses of routers and the objective, too. `artifacts` is the
+// job's folder. NOT_FOUND or DATA_LOSS, naming the file, when something to
+// compare is missing or of another shape.
 absl::StatusOr<std::vector<GoldenRow>> CheckGolden(
-    const GoldenCase& golden, const std::string& artifacts,
-    const GoldenBounds& bounds = {});
+    const GoldenCase& golden, const std::string& artifacts);
 
 }  // namespace weft::client
 

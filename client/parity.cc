@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <tuple>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -179,23 +180,33 @@ bool Divides(const v1::TrainingJob& job) {
          ShareOf(job) % microbatch == 0;
 }
 
-// The first step or parameter that is not equal to the bit; empty: all are.
+// The first number of a step that is not equal to the bit; empty: all are.
 std::string FirstDifference(const StepNumbers& a, const StepNumbers& b,
+                            size_t step) {
+  const std::tuple<const char*, double, double> numbers[] = {
+      {"loss", a.loss, b.loss},
+      {"gradient norm", a.grad_norm, b.grad_norm},
+      {"objective", a.objective, b.objective},
+  };
+  for (const auto& [name, x, y] : numbers) {
+    if (x == y) continue;
+    return absl::StrFormat("%s of step %d is %.17g and %.17g", name, step, x,
+                           y);
+  }
+  return "";
+}
+
+// The first step or parameter that is not equal to the bit; empty: all are.
+std::string FirstDifference(const std::vector<StepNumbers>& a,
+                            const std::vector<StepNumbers>& b,
                             const ParamsDiff& gradients,
                             const ParamsDiff& parameters) {
-  const size_t steps = std::min(a.losses.size(), b.losses.size());
-  if (a.losses.size() != b.losses.size()) {
-    return absl::StrCat(a.losses.size(), " and ", b.losses.size(), " steps");
+  if (a.size() != b.size()) {
+    return absl::StrCat(a.size(), " and ", b.size(), " steps");
   }
-  for (size_t i = 0; i < steps; ++i) {
-    if (a.losses[i] == b.losses[i] && a.grad_norms[i] == b.grad_norms[i]) {
-      continue;
-    }
-    const bool loss = a.losses[i] != b.losses[i];
-    return absl::StrFormat("%s of step %d is %.17g and %.17g",
-                           loss ? "loss" : "gradient norm", i + 1,
-                           loss ? a.losses[i] : a.grad_norms[i],
-                           loss ? b.losses[i] : b.grad_norms[i]);
+  for (size_t i = 0; i < a.size(); ++i) {
+    const std::string first = FirstDifference(a[i], b[i], i + 1);
+    if (!first.empty()) return first;
   }
   if (!gradients.identical()) return "gradient of " + gradients.first;
   return parameters.first;
@@ -267,8 +278,8 @@ std::vector<ParityRun> ParityRuns(const v1::TrainingJob& base,
 absl::StatusOr<ParityComparison> CompareRuns(const std::string& a,
                                              const std::string& b,
                                              const ParityBounds& bounds) {
-  ASSIGN_OR_RETURN(const StepNumbers steps_a, ReadSteps(a));
-  ASSIGN_OR_RETURN(const StepNumbers steps_b, ReadSteps(b));
+  ASSIGN_OR_RETURN(const auto steps_a, ReadSteps(a));
+  ASSIGN_OR_RETURN(const auto steps_b, ReadSteps(b));
   ASSIGN_OR_RETURN(const auto gradients_a, ParamFolder::Open(a + "/gradients"));
   ASSIGN_OR_RETURN(const auto gradients_b, ParamFolder::Open(b + "/gradients"));
   ASSIGN_OR_RETURN(const auto parameters_a, ParamFolder::Open(a));
@@ -278,12 +289,11 @@ absl::StatusOr<ParityComparison> CompareRuns(const std::string& a,
       FirstDifference(steps_a, steps_b, CompareParams(gradients_a, gradients_b),
                       CompareParams(parameters_a, parameters_b));
   if (first.empty()) return comparison;
-  if (steps_a.losses.empty() || steps_b.losses.empty()) {
+  if (steps_a.empty() || steps_b.empty()) {
     return absl::DataLossError(absl::StrCat(a, " or ", b, " logged no step"));
   }
-  const double loss =
-      RelativeTo(std::fabs(steps_a.losses[0] - steps_b.losses[0]),
-                 std::fabs(steps_b.losses[0]));
+  const double loss = RelativeTo(std::fabs(steps_a[0].loss - steps_b[0].loss),
+                                 std::fabs(steps_b[0].loss));
   ASSIGN_OR_RETURN(const auto gradients, WorstTensor(gradients_a, gradients_b));
   if (loss <= bounds.loss && gradients.first <= bounds.gradients) {
     comparison.verdict = ParityVerdict::kWithinBounds;

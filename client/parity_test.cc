@@ -93,7 +93,7 @@ class CompareRunsTest : public ::testing::Test {
   // Leaves what a job of one parameter leaves, and returns its folder.
   std::string Leave(const std::string& name, double loss,
                     const std::vector<float>& gradient,
-                    const std::vector<float>& parameter) {
+                    const std::vector<float>& parameter, double objective = 2) {
     const std::string folder =
         absl::StrCat(::testing::TempDir(), "/parity_", name);
     std::filesystem::remove_all(folder);
@@ -107,8 +107,9 @@ class CompareRunsTest : public ::testing::Test {
       EXPECT_OK(writer.Write(
           absl::StrCat(folder, "/", kind, "/rank-00000.safetensors")));
     }
-    std::ofstream(folder + "/steps.rank-0.jsonl") << absl::StrCat(
-        "{\"kind\":\"step\",\"loss\":", loss, ",\"grad_norm\":1}\n");
+    std::ofstream(folder + "/steps.rank-0.jsonl")
+        << absl::StrCat("{\"kind\":\"step\",\"loss\":", loss,
+                        ",\"grad_norm\":1,\"objective\":", objective, "}\n");
     return folder;
   }
 
@@ -140,6 +141,12 @@ TEST_F(CompareRunsTest, ALargeOneNamesWhereItBegins) {
   EXPECT_EQ(gradient.verdict, ParityVerdict::kDifferent);
   EXPECT_THAT(gradient.detail,
               HasSubstr("gradient of w: element 1 is 2 and 2.5"));
+}
+
+TEST_F(CompareRunsTest, AnotherObjectiveIsNotIdentical) {
+  ASSERT_OK_AND_ASSIGN(const ParityComparison objective,
+                       CompareRuns(a_, Leave("b", 2, {1, 2}, {3, 4}, 2.5)));
+  EXPECT_NE(objective.verdict, ParityVerdict::kIdentical);
 }
 
 TEST_F(CompareRunsTest, OtherParametersAfterEqualGradientsAreNotIdentical) {

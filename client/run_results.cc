@@ -11,26 +11,48 @@
 
 namespace weft::client {
 
-absl::StatusOr<StepNumbers> ReadSteps(const std::string& artifacts) {
+namespace {
+
+// What is not finite is written as null.
+double Number(const nlohmann::json& json, const char* key) {
+  const auto it = json.find(key);
+  return it != json.end() && it->is_number()
+             ? it->get<double>()
+             : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::vector<v1::RouterLoss> RouterLossesOf(const nlohmann::json& step) {
+  std::vector<v1::RouterLoss> losses;
+  const auto list = step.find("router_losses");
+  if (list == step.end() || !list->is_array()) return losses;
+  for (const nlohmann::json& json : *list) {
+    v1::RouterLoss& loss = losses.emplace_back();
+    loss.set_layer(json.value("layer", -1));
+    loss.set_name(json.value("name", ""));
+    loss.set_value(Number(json, "value"));
+  }
+  return losses;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<StepNumbers>> ReadSteps(
+    const std::string& artifacts) {
   const std::string path = artifacts + "/steps.rank-0.jsonl";
   std::ifstream file(path);
   if (!file) return absl::NotFoundError(absl::StrCat("cannot open ", path));
-  StepNumbers steps;
+  std::vector<StepNumbers> steps;
   for (std::string line; std::getline(file, line);) {
     const auto json = nlohmann::json::parse(line, nullptr, false);
     if (!json.is_object()) {
       return absl::DataLossError(absl::StrCat(path, ": a line is no JSON"));
     }
     if (json.value("kind", "") != "step") continue;
-    // What is not finite is written as text.
-    const auto number = [&](const char* key) {
-      const auto it = json.find(key);
-      return it != json.end() && it->is_number()
-                 ? it->get<double>()
-                 : std::numeric_limits<double>::quiet_NaN();
-    };
-    steps.losses.push_back(number("loss"));
-    steps.grad_norms.push_back(number("grad_norm"));
+    StepNumbers& step = steps.emplace_back();
+    step.loss = Number(json, "loss");
+    step.grad_norm = Number(json, "grad_norm");
+    step.objective = Number(json, "objective");
+    step.router_losses = RouterLossesOf(json);
   }
   return steps;
 }

@@ -8,18 +8,22 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "client/params_diff.h"
+#include "weft/v1/job_service.pb.h"
 
 namespace weft::client {
 
-// By step, from the log that rank 0 writes. NaN for a number that is not
+// Of a step, from the log that rank 0 writes. NaN for a number that is not
 // finite.
 struct StepNumbers {
-  std::vector<double> losses;
-  std::vector<double> grad_norms;
+  double loss = 0;
+  double grad_norm = 0;
+  double objective = 0;
+  std::vector<v1::RouterLoss> router_losses;
 };
 
-// NOT_FOUND when there is no log; DATA_LOSS when it is damaged.
-absl::StatusOr<StepNumbers> ReadSteps(const std::string& artifacts);
+// By step. NOT_FOUND when there is no log; DATA_LOSS when it is damaged.
+absl::StatusOr<std::vector<StepNumbers>> ReadSteps(
+    const std::string& artifacts);
 
 // The elements of a parameter, put together from its fragments. DATA_LOSS when
 // the folder holds no F32 parameter of that name.
