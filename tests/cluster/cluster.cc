@@ -121,7 +121,7 @@ absl::Status Cluster::StartCoordinator() {
 
 absl::Status Cluster::RestartWorker(int index) {
   std::vector<std::string> command = {
-      "worker/worker", "--coordinator=" + address_,
+      options_.worker, "--coordinator=" + address_,
       absl::StrCat("--worker_id=worker-", index)};
   command.insert(command.end(), options_.worker_flags.begin(),
                  options_.worker_flags.end());

@@ -37,7 +37,8 @@ std::unique_ptr<grpc::ClientContext> CallContext(
     absl::Duration deadline = absl::Seconds(20));
 
 struct ClusterOptions {
-  int workers = 4;  // named worker-0, worker-1, …
+  int workers = 4;                       // named worker-0, worker-1, …
+  std::string worker = "worker/worker";  // the binary
   std::vector<std::string> worker_flags;
 };
 
@@ -84,6 +85,7 @@ class Cluster {
 
   v1::JobService::Stub& jobs() { return *jobs_; }
   v1::ClusterService::Stub& cluster() { return *cluster_; }
+  const std::string& address() const { return address_; }  // of the coordinator
   const std::string& coordinator_http_address() const { return http_address_; }
 
  private:

@@ -1,0 +1,69 @@
+// Faults planted in the ops of a worker. $WEFT_FAULT names the one that it has;
+// without, the worker computes as the shipped one does.
+//
+//   expert_gradients  gradients of the experts' weights are doubled
+//   clip              clipped gradients are 1% too large
+//   decay             weight decay applies to norms
+//   bias_correction   moments are corrected as in the step before
+//
+// The linker's --wrap sends calls of an op to `__wrap_` and its name, and gives
+// the op itself the name with `__real_`.
+#include <cstdlib>
+#include <string>
+
+#include "kernels/ops/adamw/adamw.h"
+#include "kernels/ops/grouped_gemm/grouped_gemm.h"
+
+namespace weft::ops {
+
+void RealAdamW(const AdamWArgs& args, device::Stream& stream) asm(
+    "__real__ZN4weft3ops5AdamWERKNS0_9AdamWArgsERNS_6device6StreamE");
+void FaultyAdamW(const AdamWArgs& args, device::Stream& stream) asm(
+    "__wrap__ZN4weft3ops5AdamWERKNS0_9AdamWArgsERNS_6device6StreamE");
+
+void RealGroupedWgrad(const GroupedWgradArgs& args, device::Stream& stream) asm(
+    "__real__ZN4weft3ops12GroupedWgradERKNS0_16GroupedWgradArgsERNS_6device6"
+    "StreamE");
+void FaultyGroupedWgrad(const GroupedWgradArgs& args, device::Stream& stream) asm(
+    "__wrap__ZN4weft3ops12GroupedWgradERKNS0_"
+    "16GroupedWgradArgsERNS_6device6StreamE");
+
+namespace {
+
+bool HasFault(const char* fault) {
+  static const std::string* const kPlanted = [] {
+    const char* planted = std::getenv("WEFT_FAULT");
+    return new std::string(planted == nullptr ? "" : planted);
+  }();
+  return *kPlanted == fault;
+}
+
+// 1 - beta^(step - 1) from 1 - beta^step. The first step is as it was: nothing
+// can be divided by 0.
+double BiasOfStepBefore(double bias, double beta) {
+  const double before = 1 - (1 - bias) / beta;
+  return before > 1e-9 ? before : bias;
+}
+
+}  // namespace
+
+void FaultyAdamW(const AdamWArgs& args, device::Stream& stream) {
+  AdamWArgs faulty = args;
+  if (HasFault("clip") && args.grad_scale < 1) faulty.grad_scale *= 1.01;
+  if (HasFault("decay") && args.weight_decay == 0) faulty.weight_decay = 0.1;
+  if (HasFault("bias_correction")) {
+    faulty.bias1 = BiasOfStepBefore(args.bias1, args.beta1);
+    faulty.bias2 = BiasOfStepBefore(args.bias2, args.beta2);
+  }
+  RealAdamW(faulty, stream);
+}
+
+void FaultyGroupedWgrad(const GroupedWgradArgs& args, device::Stream& stream) {
+  RealGroupedWgrad(args, stream);
+  if (!HasFault("expert_gradients")) return;
+  GroupedWgradArgs again = args;
+  again.accumulate = true;
+  RealGroupedWgrad(again, stream);
+}
+
+}  // namespace weft::ops
