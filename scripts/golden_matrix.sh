@@ -1,12 +1,32 @@
 #!/usr/bin/env bash
-# Every reference model in every legal division of its batch of four. Sourced by
+# Every reference model in every legal division of its batches. Sourced by
 # ./weft test.
 
-# Where the reference models lie, a folder each.
+# Where the reference models lie, a folder each: with Hugging Face's names, of
+# batches of four, and with Megatron-Core's, which have microbatches of their own.
 REFERENCE_MODELS="${WEFT_REFERENCE_MODELS:-$WEFT_ROOT/../shared/golden}"
+MEGATRON_MODELS="${WEFT_MEGATRON_MODELS:-$WEFT_ROOT/../shared/golden-megatron}"
 
 # Arguments of ./weft golden, a run a line: MODEL and flags.
 golden_runs() {
+  if [[ -d "$REFERENCE_MODELS" ]]; then hugging_face_runs; fi
+  if [[ -d "$MEGATRON_MODELS" ]]; then megatron_runs; fi
+}
+
+megatron_runs() {
+  local order model
+  for order in sequential combined_1f1b; do
+    for model in aux_softmax_pre aux_softmax_post global_aux shared_gate \
+      tied_embeddings; do
+      echo "$model --schedule=$order --world=1"
+      # One of its microbatches is a single sequence.
+      if [[ "$model" == global_aux ]]; then continue; fi
+      echo "$model --schedule=$order --world=2 --ep=2"
+    done
+  done
+}
+
+hugging_face_runs() {
   local order model size
   for order in sequential combined_1f1b; do
     for model in llama mixtral qwen2_moe qwen3_moe; do
@@ -29,10 +49,11 @@ golden_runs() {
 
 # golden_run FOLDER MODEL FLAGS...: prints what does not hold.
 golden_run() {
-  local folder="$1" model="$2"
+  local folder="$1" model="$2" models="$REFERENCE_MODELS"
   shift 2
+  if [[ ! -d "$models/$model" ]]; then models="$MEGATRON_MODELS"; fi
   weftctl --coordinator="$(address_of "$folder")" golden \
-    --work "$folder/data" "$REFERENCE_MODELS/$model" "$@" \
+    --work "$folder/data" "$models/$model" "$@" \
     >"$folder/golden.txt" 2>&1 && return 0
   echo "golden $model $*:"
   cat "$folder/golden.txt"

@@ -101,10 +101,11 @@ weft_test() {
   run_tests asan --config=asan --build_tests_only "$@"
   run_tests tsan --config=tsan --build_tests_only "$@"
   source scripts/golden_matrix.sh
-  if [[ -d "$REFERENCE_MODELS" ]]; then
+  if [[ -d "$REFERENCE_MODELS" || -d "$MEGATRON_MODELS" ]]; then
     run_check "reference models" golden_matrix
   else
-    say "reference models skipped: there is no folder $REFERENCE_MODELS"
+    say "reference models skipped: there is neither $REFERENCE_MODELS nor" \
+      "$MEGATRON_MODELS"
   fi
   run_check "thread safety annotations" check_thread_safety
   run_check "format" check_format
