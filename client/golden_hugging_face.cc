@@ -75,7 +75,7 @@ absl::Status ReadHuggingFaceCase(GoldenCase& golden) {
   ASSIGN_OR_RETURN(const std::string text,
                    ReadText(golden.folder + "/config.json"));
   ASSIGN_OR_RETURN(const checkpoint::HfConfig config,
-                   checkpoint::ParseHfConfig(text), _ << golden.folder);
+                   checkpoint::ParseHfConfig(text), _ << "config.json");
   *golden.job.mutable_model() = config.model;
   golden.job.mutable_init()->set_hugging_face(golden.folder);
   golden.names = [config](const model::ParamDecl& param) {

@@ -229,7 +229,7 @@ absl::Status ReadMegatronCase(GoldenCase& golden) {
   ASSIGN_OR_RETURN(const std::string text,
                    ReadText(golden.folder + "/config.json"));
   ASSIGN_OR_RETURN(const checkpoint::MegatronConfig config,
-                   checkpoint::ParseMegatronConfig(text), _ << golden.folder);
+                   checkpoint::ParseMegatronConfig(text), _ << "config.json");
   v1::TrainingJob& job = golden.job;
   *job.mutable_model() = config.model;
   *job.mutable_loss() = config.loss;

@@ -20,6 +20,7 @@ namespace weft::checkpoint {
 //                     query heads, one key head and one value head, those of
 //                     queries, then of keys, then of values
 //   experts.gate_up   linear_fc1 of each expert: gate rows, then up rows
+//   experts.up        linear_fc1 of each expert
 //   experts.down      linear_fc2 of each expert
 //   the rest          one tensor of the parameter's shape
 //

@@ -20,9 +20,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Two layers, the first dense; four heads of width 2 in two groups.
-model::Shape MakeShape() {
+model::Shape MakeShape(
+    v1::MlpActivation activation = v1::MLP_ACTIVATION_SWIGLU) {
   v1::TrainingJob job;
   v1::ModelConfig& model = *job.mutable_model();
+  model.set_mlp_activation(activation);
   model.set_vocab_size(7);
   model.set_hidden_size(4);
   model.set_num_layers(2);
@@ -60,8 +62,10 @@ std::string Text(const TensorSlice& slice) {
 }
 
 // A line for each parameter whose name begins with `prefix`.
-std::vector<std::string> SlicesOf(const std::string& prefix) {
-  const model::Shape shape = MakeShape();
+std::vector<std::string> SlicesOf(
+    const std::string& prefix,
+    v1::MlpActivation activation = v1::MLP_ACTIVATION_SWIGLU) {
+  const model::Shape shape = MakeShape(activation);
   std::vector<std::string> lines;
   for (const model::ParamDecl& param : model::DeclareDecoder(shape).params) {
     const auto slices = MegatronTensorsOf(shape, param);
@@ -140,6 +144,24 @@ TEST(MegatronTensorsTest, ALayerWithExperts) {
            absl::StrCat("layers.1.experts.down: ", experts,
                         "0.linear_fc2.weight [4,3] | ", experts,
                         "1.linear_fc2.weight [4,3]")}));
+}
+
+TEST(MegatronTensorsTest, WithoutGatesTheFirstProjectionIsUp) {
+  const std::string mlp = "decoder.layers.1.mlp.";
+  const auto activation = v1::MLP_ACTIVATION_SQUARED_RELU;
+  EXPECT_THAT(
+      SlicesOf("layers.0.mlp.up", activation),
+      ElementsAre("layers.0.mlp.up: decoder.layers.0.mlp.linear_fc1.weight "
+                  "[6,4]"));
+  EXPECT_THAT(
+      SlicesOf("layers.1.", activation),
+      ::testing::IsSupersetOf(
+          {absl::StrCat("layers.1.shared_up: ", mlp,
+                        "shared_experts.linear_fc1.weight [5,4]"),
+           absl::StrCat("layers.1.experts.up: ", mlp,
+                        "experts.local_experts.0.linear_fc1.weight [3,4] | ",
+                        mlp,
+                        "experts.local_experts.1.linear_fc1.weight [3,4]")}));
 }
 
 TEST(MegatronTensorsTest, AParameterThatDoesNotFitIsNamed) {
