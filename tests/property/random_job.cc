@@ -1,0 +1,174 @@
+#include "tests/property/random_job.h"
+
+#include <cstdint>
+
+namespace weft::tests {
+namespace {
+
+// Draws one job.
+class Drawer {
+ public:
+  explicit Drawer(std::mt19937& random) : random_(random) {}
+
+  v1::TrainingJob Draw() {
+    Model();
+    if (Chance(9, 10)) Moe();
+    Parallel();
+    Batch();
+    Schedule();
+    Fsdp();
+    Rest();
+    return job_;
+  }
+
+ private:
+  // From `from` to `to`, both among them.
+  int Between(int from, int to) {
+    return std::uniform_int_distribution<int>(from, to)(random_);
+  }
+  bool Chance(int times, int of) { return Between(1, of) <= times; }
+  template <size_t n>
+  int64_t OneOf(const int64_t (&choices)[n]) {
+    return choices[Between(0, n - 1)];
+  }
+
+  void Model() {
+    v1::ModelConfig& model = *job_.mutable_model();
+    model.set_vocab_size(Between(20, 40));
+    model.set_num_layers(Between(1, 6));
+    model.set_hidden_size(16);
+    model.set_init_std(0.2);
+    v1::AttentionConfig& attention = *model.mutable_attention();
+    attention.set_num_heads(4);
+    attention.set_num_kv_heads(Chance(1, 100) ? 3 : OneOf({1, 2, 4}));
+    attention.set_qkv_bias(Chance(1, 3));
+    attention.set_output_bias(Chance(1, 3));
+    attention.set_qk_norm(Chance(1, 3));
+    model.set_tie_embeddings(Chance(1, 2));
+    if (Chance(1, 2)) {
+      model.set_mlp_activation(v1::MLP_ACTIVATION_SQUARED_RELU);
+    }
+    for (int layer = 0; layer < model.num_layers(); ++layer) {
+      if (Chance(1, 5)) model.add_dense_layers(layer);
+    }
+    if (Chance(99, 100)) model.set_ffn_hidden_size(20);
+  }
+
+  void Moe() {
+    v1::MoeConfig& moe = *job_.mutable_model()->mutable_moe();
+    moe.set_num_experts(Chance(1, 25) ? 2 : OneOf({4, 8, 12}));
+    moe.set_top_k(OneOf({2, 2, 2, 2, 1, 4}));
+    moe.set_expert_hidden_size(12);
+    // With one expert a token, renormalising is rarely what is meant.
+    if (Chance(moe.top_k() == 1 ? 38 : 12, 40)) {
+      moe.set_top_k_normalization(v1::TOP_K_NORMALIZATION_RAW);
+    }
+    if (Chance(1, 2)) moe.set_shared_expert_hidden_size(8);
+    const bool shared = moe.shared_expert_hidden_size() > 0;
+    moe.set_shared_expert_gate(shared ? Chance(1, 2) : Chance(1, 100));
+  }
+
+  // Powers of two, for the most part, so that most worlds, and experts, can be
+  // cut in parts of `ep`.
+  void Parallel() {
+    v1::ParallelConfig& parallel = *job_.mutable_parallel();
+    parallel.set_world(OneOf({1, 2, 2, 4, 4, 4, 4, 8, 8, 8, 6, 12, 12}));
+    int ep = OneOf({1, 1, 2, 2, 4});
+    while (ep > parallel.world()) ep /= 2;
+    const v1::ModelConfig& model = job_.model();
+    const bool experts = model.dense_layers_size() < model.num_layers();
+    if (!(model.has_moe() && experts) && Chance(9, 10)) ep = 1;
+    parallel.set_ep(ep);
+  }
+
+  void Batch() {
+    v1::BatchConfig& batch = *job_.mutable_batch();
+    batch.set_microbatch(Between(1, 2));
+    batch.set_global_batch(batch.microbatch() * job_.parallel().world() *
+                           Between(1, 5));
+    if (Chance(1, 80)) batch.set_global_batch(Between(1, 24));
+  }
+
+  void Schedule() {
+    v1::ScheduleConfig& schedule = *job_.mutable_schedule();
+    schedule.set_order(Chance(1, 2) ? v1::SCHEDULE_ORDER_SEQUENTIAL
+                                    : v1::SCHEDULE_ORDER_COMBINED_1F1B);
+    schedule.set_delay_wgrad(Chance(1, 2));
+  }
+
+  void Fsdp() {
+    v1::FsdpConfig& fsdp = *job_.mutable_fsdp();
+    fsdp.set_strategy(static_cast<v1::ShardingStrategy>(
+        Between(v1::SHARDING_STRATEGY_NO_SHARD,
+                v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS)));
+    fsdp.set_prefetch_bytes(OneOf({0, 1, 4096, 40000, 1 << 30}));
+    fsdp.set_reduce_bytes(OneOf({0, 1, 4096, 40000, 1 << 30}));
+  }
+
+  void Rest() {
+    job_.mutable_data()->set_prefix("synthetic");
+    job_.mutable_data()->set_sequence_length(Between(4, 8));
+    job_.mutable_optimizer()->set_learning_rate(0.01);
+    job_.mutable_optimizer()->set_weight_decay(0.1);
+    job_.mutable_optimizer()->set_clip_norm(1.0);
+    job_.set_steps(2);
+    job_.set_seed(Between(0, 1 << 20));
+    if (Chance(1, 3)) {
+      job_.mutable_eval()->set_batches(1);
+      if (Chance(39, 40)) job_.mutable_data()->set_validation_fraction(0.1);
+    }
+  }
+
+  std::mt19937& random_;
+  v1::TrainingJob job_;
+};
+
+bool HasExperts(const v1::ModelConfig& model) {
+  return model.has_moe() && model.dense_layers_size() < model.num_layers();
+}
+
+std::string BrokenMoeRule(const v1::MoeConfig& moe) {
+  if (moe.top_k() > moe.num_experts()) return "model.moe.top_k";
+  if (moe.top_k() == 1 &&
+      moe.top_k_normalization() != v1::TOP_K_NORMALIZATION_RAW) {
+    return "model.moe.top_k_normalization";
+  }
+  if (moe.shared_expert_gate() && moe.shared_expert_hidden_size() == 0) {
+    return "model.moe.shared_expert_gate";
+  }
+  return "";
+}
+
+}  // namespace
+
+v1::TrainingJob RandomJob(std::mt19937& random) {
+  return Drawer(random).Draw();
+}
+
+std::string BrokenRule(const v1::TrainingJob& job) {
+  const v1::ModelConfig& model = job.model();
+  const v1::AttentionConfig& attention = model.attention();
+  if (attention.num_heads() % attention.num_kv_heads() != 0) {
+    return "model.attention.num_kv_heads";
+  }
+  const bool dense = !model.has_moe() || model.dense_layers_size() > 0;
+  if (dense && model.ffn_hidden_size() == 0) return "model.ffn_hidden_size";
+  const std::string moe =
+      model.has_moe() ? BrokenMoeRule(model.moe()) : std::string();
+  if (!moe.empty()) return moe;
+  const int ep = job.parallel().ep();
+  const bool even = job.parallel().world() % ep == 0 &&
+                    (!model.has_moe() || model.moe().num_experts() % ep == 0);
+  if (!even || (ep > 1 && !HasExperts(model))) return "parallel.ep";
+  if (job.batch().global_batch() %
+          (job.batch().microbatch() * job.parallel().world()) !=
+      0) {
+    return "batch.global_batch";
+  }
+  if (job.eval().batches() > 0 && job.data().validation_fraction() == 0) {
+    return "data.validation_fraction";
+  }
+  return "";
+}
+
+}  // namespace weft::tests
