@@ -200,6 +200,10 @@ absl::StatusOr<v1::GetPlanResponse> CompilePlan(const v1::TrainingJob& job,
   if (plan.eval.has_value()) {
     absl::StrAppend(&text, "\n", schedule::ToText(plan, *plan.eval));
   }
+  if (plan.tapped.has_value()) {
+    absl::StrAppend(&text, "\n", schedule::ToText(plan, *plan.tapped));
+  }
+  absl::StrAppend(&text, "\n", schedule::DescribeValues(plan));
   response.set_text(text);
   response.set_timeline(schedule::DrawTimeline(plan, plan.train, columns));
   *response.mutable_summary() = schedule::Summarize(plan);

@@ -16,6 +16,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 JobFile ReadExample(const std::vector<std::string>& sets) {
@@ -42,11 +43,22 @@ TEST(OfflinePlanTest, TheExampleCompiles) {
   EXPECT_THAT(plan.text(),
               StartsWith("rank 3 of 4: ep=[2 3] edp=[1 3]\ntrain: "));
   EXPECT_THAT(plan.text(), HasSubstr("\n\neval: "));
+  EXPECT_THAT(plan.text(), HasSubstr("\n  head.logits  "));
+  EXPECT_THAT(plan.text(), Not(HasSubstr("with taps")));
   EXPECT_FALSE(plan.timeline().empty());
   EXPECT_GT(plan.summary().ops(), 0);
   EXPECT_GT(plan.summary().parameters(), 1000000);
   // Four numbers of four bytes for each, on four ranks.
   EXPECT_EQ(plan.summary().state_bytes(), 4 * plan.summary().parameters());
+}
+
+TEST(OfflinePlanTest, TheStepThatTapsIsShown) {
+  const JobFile file =
+      ReadExample({"output.tap_step=1", "output.taps=[head.logits]"});
+  ASSERT_OK_AND_ASSIGN(const v1::GetPlanResponse plan,
+                       CompilePlan(file.job, 0, 100));
+  EXPECT_THAT(plan.text(), HasSubstr("\n\ntrain with taps: "));
+  EXPECT_THAT(plan.text(), HasSubstr("(head.logits)"));
 }
 
 TEST(OfflinePlanTest, WhatCannotBeCompiledIsNamedWithItsPlace) {

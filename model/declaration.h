@@ -70,6 +70,7 @@ struct ValueDecl {
   Rows rows = Rows::kStatic;
   int64_t max_rows = 0;  // exact when static, a bound when counted
   int64_t columns = 0;
+  int counts = -1;  // rows are counted: the host value that counts them
 
   // Bytes, exact when static, a bound when counted.
   int64_t max_bytes() const { return max_rows * columns * SizeOf(dtype); }

@@ -34,7 +34,7 @@ class DeclarationBuilder {
   // One that the launching thread reads.
   int HostValue(const std::string& name, int64_t rows, int64_t columns,
                 DType dtype);
-  // f32, with a counted number of rows.
+  // f32, with a number of rows that the layer's latest host value counts.
   int Received(const std::string& name, int64_t max_rows, int64_t columns);
 
   void SetLoss(int value) { decl_.loss_value = value; }
@@ -44,6 +44,7 @@ class DeclarationBuilder {
 
  private:
   ModelDecl decl_;
+  int counts_ = -1;  // the layer's latest host value
 };
 
 // Stands for an arg or a parameter that this declaration does not have, so that

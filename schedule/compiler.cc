@@ -1,5 +1,6 @@
 #include "schedule/compiler.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -142,6 +143,26 @@ class Emitter {
     if (node.host_wait_after && at.phase == model::Phase::kForward) {
       HostWait(at);
     }
+    for (const model::Arg& arg : decl.args) {
+      if (arg.access == model::Access::kWrite && IsTapped(arg.value)) {
+        Tap(at, stream, arg.value);
+      }
+    }
+  }
+
+  bool IsTapped(int decl) const {
+    return std::binary_search(options_.taps.begin(), options_.taps.end(), decl);
+  }
+
+  void Tap(const NodePhase& at, StreamKind stream, int decl) {
+    Op& op = NewOp(OpKind::kTap, stream);
+    op.layer = at.layer;
+    op.node = at.node;
+    op.phase = at.phase;
+    op.microbatch = at.microbatch;
+    op.args = {Activation(decl, at.microbatch)};
+    const int counts = model_.values[decl].counts;
+    if (counts >= 0) op.args.push_back(Activation(counts, at.microbatch));
   }
 
   GradUse Grad(int param, const NodePhase& at) {

@@ -18,11 +18,13 @@ struct CompileOptions {
   fsdp::Strategy strategy = fsdp::Strategy::kOptimGradsParams;
   int64_t prefetch_bytes = 0;  // see PlanStays
   int64_t reduce_bytes = 0;    // see PlaceWaits
+  std::vector<int> taps;       // declared values to copy out, ascending
 };
 
 // Turns an order into a program: ops on streams, with the gathers, releases and
-// reductions that residency asks for, waits, and memory. A training program
-// ends with the control op and the optimizer.
+// reductions that residency asks for, waits, and memory. A value that is tapped
+// is copied right after the phase that writes it, on the same stream. A
+// training program ends with the control op and the optimizer.
 Program CompileOrder(const std::vector<NodePhase>& order,
                      const model::ModelDecl& model,
                      const fsdp::UnitAssignment& units,

@@ -1,6 +1,7 @@
 #include "schedule/memory_plan.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "base/dtype.h"
@@ -64,15 +65,23 @@ void AddState(const Plan& plan, v1::MemoryPlan& memory) {
 
 }  // namespace
 
+const Program& LargestProgram(const Plan& plan) {
+  const Program* largest = &plan.train;
+  for (const std::optional<Program>* other : {&plan.eval, &plan.tapped}) {
+    if (other->has_value() && (*other)->arena_bytes > largest->arena_bytes) {
+      largest = &**other;
+    }
+  }
+  return *largest;
+}
+
 v1::MemoryPlan PlanMemory(const Plan& plan) {
   v1::MemoryPlan memory;
   AddState(plan, memory);
-  const bool is_eval_larger =
-      plan.eval.has_value() && plan.eval->arena_bytes > plan.train.arena_bytes;
-  const Program& larger = is_eval_larger ? *plan.eval : plan.train;
-  const int64_t routed = RoutedAtPeak(plan.model, larger);
+  const Program& largest = LargestProgram(plan);
+  const int64_t routed = RoutedAtPeak(plan.model, largest);
   memory.set_routed_values(routed);
-  memory.set_static_values(larger.arena_bytes - routed + StagingBytes(plan));
+  memory.set_static_values(largest.arena_bytes - routed + StagingBytes(plan));
   return memory;
 }
 

@@ -14,6 +14,9 @@ namespace weft::schedule {
 // are, at the bound of their rows; what else the arena holds counts as static.
 v1::MemoryPlan PlanMemory(const Plan& plan);
 
+// The program of a plan whose arena is the largest: all share its memory.
+const Program& LargestProgram(const Plan& plan);
+
 // The sum of all categories.
 int64_t TotalBytes(const v1::MemoryPlan& memory);
 

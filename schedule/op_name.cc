@@ -31,6 +31,9 @@ std::string OpName(const model::ModelDecl& model,
   if (op.kind == OpKind::kHostWait) {
     return absl::StrCat("host_wait ", NodeName(model, op));
   }
+  if (op.kind == OpKind::kTap) {
+    return absl::StrCat("tap ", NodeName(model, op));
+  }
   if (op.kind == OpKind::kControl) return "control";
   const fsdp::Bucket& bucket = units.buckets[op.bucket];
   const std::string name =

@@ -11,7 +11,8 @@
 namespace weft::schedule {
 
 // F<m> forward, B<m> dgrad, W<m> wgrad of microbatch m, then layer and node:
-// "F1 layers.0.dispatch". FSDP ops name unit and axis: "gather layers.0.edp".
+// "F1 layers.0.dispatch". A tap names the node whose value it copies: "tap F1
+// layers.0.dispatch". FSDP ops name unit and axis: "gather layers.0.edp".
 std::string OpName(const model::ModelDecl& model,
                    const fsdp::UnitAssignment& units, const Op& op);
 

@@ -34,6 +34,9 @@ class Dependencies {
       case OpKind::kHostWait:
         Append(writers_[op.args[0]], needed);
         break;
+      case OpKind::kTap:
+        for (int value : op.args) Append(writers_[value], needed);
+        break;
       case OpKind::kGather:
         break;
       case OpKind::kRelease:

@@ -5,9 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "model/decoder.h"
 #include "schedule/compiler.h"
+#include "schedule/taps.h"
 #include "schedule/verifier.h"
 
 namespace weft::schedule {
@@ -38,7 +40,8 @@ std::vector<NodePhase> OrderOf(const v1::TrainingJob& job, const Plan& plan) {
 // Proves one program of a plan, and that it is of that plan: programs share the
 // resident state, so they must agree on what is resident.
 absl::Status VerifyPart(const Plan& plan, const Program& program,
-                        ProgramKind kind, absl::string_view name) {
+                        ProgramKind kind, absl::string_view name,
+                        absl::Span<const int> taps = {}) {
   if (program.kind != kind || program.strategy != plan.strategy ||
       program.microbatches != plan.shape.microbatches) {
     return absl::InternalError(absl::StrCat(
@@ -49,8 +52,9 @@ absl::Status VerifyPart(const Plan& plan, const Program& program,
   }
   // All ranks are of one class.
   const std::vector<const Program*> by_rank(plan.world.size, &program);
-  return Annotate(VerifyRanks(by_rank, plan.world, plan.model, plan.units),
-                  name);
+  RETURN_IF_ERROR(
+      Annotate(VerifyRanks(by_rank, plan.world, plan.model, plan.units), name));
+  return Annotate(VerifyTaps(program, taps), name);
 }
 
 }  // namespace
@@ -63,6 +67,10 @@ Plan Declare(const v1::TrainingJob& job) {
                 static_cast<int>(plan.shape.ep)};
   plan.units = fsdp::AssignUnits(plan.model, plan.world);
   plan.strategy = StrategyOf(job);
+  if (job.output().tap_step() > 0) {
+    plan.taps = MatchTaps(
+        plan.model, {job.output().taps().begin(), job.output().taps().end()});
+  }
   return plan;
 }
 
@@ -78,6 +86,12 @@ absl::StatusOr<Plan> Compile(const v1::TrainingJob& job) {
   if (options.reduce_bytes == 0) options.reduce_bytes = two_units;
   plan.train =
       CompileOrder(OrderOf(job, plan), plan.model, plan.units, options);
+  if (!plan.taps.empty()) {
+    CompileOptions tapping = options;
+    tapping.taps = plan.taps;
+    plan.tapped =
+        CompileOrder(OrderOf(job, plan), plan.model, plan.units, tapping);
+  }
   if (job.eval().batches() > 0) {
     options.kind = ProgramKind::kEval;
     plan.eval = CompileOrder(ForwardOrder(plan.model, options.microbatches),
@@ -89,8 +103,12 @@ absl::StatusOr<Plan> Compile(const v1::TrainingJob& job) {
 
 absl::Status Verify(const Plan& plan) {
   RETURN_IF_ERROR(VerifyPart(plan, plan.train, ProgramKind::kTrain, "train"));
-  if (!plan.eval.has_value()) return absl::OkStatus();
-  return VerifyPart(plan, *plan.eval, ProgramKind::kEval, "eval");
+  if (plan.eval.has_value()) {
+    RETURN_IF_ERROR(VerifyPart(plan, *plan.eval, ProgramKind::kEval, "eval"));
+  }
+  if (!plan.tapped.has_value()) return absl::OkStatus();
+  return VerifyPart(plan, *plan.tapped, ProgramKind::kTrain, "tapped",
+                    plan.taps);
 }
 
 }  // namespace weft::schedule

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,8 +26,12 @@ struct Plan {
   fsdp::World world;
   fsdp::UnitAssignment units;
   fsdp::Strategy strategy = fsdp::Strategy::kOptimGradsParams;
+  std::vector<int> taps;  // declared values that the job taps, ascending
   Program train;
   std::optional<Program> eval;  // when the job validates
+  // When the job taps: the training step of output.tap_step. Its order and its
+  // collectives are those of `train`, its memory is not.
+  std::optional<Program> tapped;
 };
 
 // Shape, declaration and units of a job, without programs: what a worker
@@ -43,6 +48,10 @@ absl::Status Verify(const Plan& plan);
 
 // The plan in the notation of the docs, one line an op.
 std::string ToText(const Plan& plan, const Program& program);
+
+// The values that output.taps can name, one line each, those of layers that are
+// alike together.
+std::string DescribeValues(const Plan& plan);
 
 // The plan in numbers, bytes of the largest rank. `state_bytes` are those of
 // weights, gradients and optimizer.

@@ -284,7 +284,7 @@ TEST(WireTest, NumbersOfEnumsAreFixed) {
 TEST_F(FromProtoTest, RefusesNumbersThatAreNoEnum) {
   ExpectRefused([](auto& p) { p.set_kind(2); }, "kind=2 is not in [0, 1]");
   ExpectRefused([](auto& p) { p.mutable_ops(2)->set_kind(77); },
-                "op 2: kind=77 is not in [0, 7]");
+                "op 2: kind=77 is not in [0, 8]");
   ExpectRefused([](auto& p) { p.mutable_ops(2)->set_stream(-1); },
                 "op 2: stream=-1 is not in [0, 3]");
   ExpectRefused([](auto& p) { p.mutable_values()->set_kinds(3, kLowest); },

@@ -36,6 +36,8 @@ const char* Name(OpKind kind) {
       return "control";
     case OpKind::kOptimizer:
       return "optimizer";
+    case OpKind::kTap:
+      return "tap";
   }
   return "?";
 }

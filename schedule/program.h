@@ -28,6 +28,7 @@ enum class OpKind : uint8_t {
   kReduce,     // reduce a gradient value (or the resident gradients) to shards
   kControl,    // gradient norm, losses and the control word, over all ranks
   kOptimizer,  // AdamW on the shard of a bucket
+  kTap,        // copy a value out, for a person to see
 };
 const char* Name(OpKind kind);
 
@@ -51,7 +52,8 @@ struct Op {
   OpKind kind = OpKind::kNode;
   StreamKind stream = StreamKind::kCompute;
 
-  // kNode; kHostWait names the node it waits for.
+  // kNode; kHostWait names the node it waits for, kTap the one that writes what
+  // it copies.
   int layer = -1;
   int node = -1;  // index into the layer's nodes
   model::Phase phase = model::Phase::kForward;
@@ -66,7 +68,8 @@ struct Op {
   // kNode: one value for every arg of the phase. kGather, kRelease: the
   // gathered value. kAdd, kReduce: the gradient value; empty for a kReduce of
   // resident gradients.
-  // kControl: the loss values of all microbatches.
+  // kControl: the loss values of all microbatches. kTap: the value, and the one
+  // that counts its rows if they are counted.
   std::vector<int> args;
   std::vector<ParamUse> params;
   std::vector<GradUse> grads;

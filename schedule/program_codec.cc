@@ -179,7 +179,7 @@ class Decoder {
     const std::string where = absl::StrCat("op ", id, ": ");
     Op op;
     RETURN_IF_ERROR(
-        ReadEnum(proto.kind(), OpKind::kOptimizer, where, "kind", op.kind));
+        ReadEnum(proto.kind(), OpKind::kTap, where, "kind", op.kind));
     RETURN_IF_ERROR(ReadEnum(proto.stream(), StreamKind::kReduce, where,
                              "stream", op.stream));
     RETURN_IF_ERROR(ReadEnum(proto.phase(), model::Phase::kWgrad, where,

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <numeric>
@@ -28,9 +27,7 @@ v1::PlanSummary Summarize(const Plan& plan) {
   summary.set_ops(plan.train.ops.size());
   summary.set_microbatches(plan.train.microbatches);
   summary.set_classes(1);
-  summary.set_arena_bytes(
-      std::max(plan.train.arena_bytes,
-               plan.eval.has_value() ? plan.eval->arena_bytes : int64_t{0}));
+  summary.set_arena_bytes(LargestProgram(plan).arena_bytes);
   v1::MemoryPlan& memory = *summary.mutable_memory();
   memory = PlanMemory(plan);
   summary.set_state_bytes(memory.parameters() + memory.main_weights() +

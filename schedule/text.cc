@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -10,18 +11,25 @@
 namespace weft::schedule {
 namespace {
 
+const char* TitleOf(const Program& program) {
+  if (program.kind == ProgramKind::kEval) return "eval";
+  const bool tapped =
+      std::any_of(program.ops.begin(), program.ops.end(),
+                  [](const Op& op) { return op.kind == OpKind::kTap; });
+  return tapped ? "train with taps" : "train";
+}
+
 std::string Header(const Plan& plan, const Program& program) {
   return absl::StrFormat(
       "%s: %d microbatches, %s, world %d, ep %d, %d ops, arena %d bytes, "
       "%d units, collectives %016x\n",
-      program.kind == ProgramKind::kTrain ? "train" : "eval",
-      program.microbatches, fsdp::Name(program.strategy), plan.world.size,
-      plan.world.ep, program.ops.size(), program.arena_bytes,
+      TitleOf(program), program.microbatches, fsdp::Name(program.strategy),
+      plan.world.size, plan.world.ep, program.ops.size(), program.arena_bytes,
       plan.units.units.size(), CollectiveHash(program, plan.model, plan.units));
 }
 
 // Notes after the name: where parameters and gradients lie.
-std::string Notes(const Op& op) {
+std::string Notes(const Plan& plan, const Program& program, const Op& op) {
   std::vector<std::string> notes;
   int value = -1;
   for (const ParamUse& use : op.params) {
@@ -52,6 +60,10 @@ std::string Notes(const Op& op) {
     notes.push_back(absl::StrCat(
         "v", op.args[0], op.accumulate ? " added to" : " ->", " shard"));
   }
+  if (op.kind == OpKind::kTap) {
+    const int decl = program.values[op.args[0]].decl;
+    notes.push_back(plan.model.values[decl].name);
+  }
   return absl::StrJoin(notes, ", ");
 }
 
@@ -68,7 +80,7 @@ std::string ToText(const Plan& plan, const Program& program) {
     if (!op.waits.empty()) {
       absl::StrAppend(&line, " after ", absl::StrJoin(op.waits, ","));
     }
-    const std::string notes = Notes(op);
+    const std::string notes = Notes(plan, program, op);
     if (!notes.empty()) absl::StrAppend(&line, " (", notes, ")");
     while (line.back() == ' ') line.pop_back();
     absl::StrAppend(&text, line, "\n");

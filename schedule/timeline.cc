@@ -28,7 +28,10 @@ constexpr double kFlopsPerByte = 64;
 
 // In FLOPs; what is cheaper than one counts as one.
 double Cost(const Plan& plan, const Program& program, const Op& op) {
-  if (op.kind == OpKind::kHostWait || op.kind == OpKind::kRelease) return 0;
+  if (op.kind == OpKind::kHostWait || op.kind == OpKind::kRelease ||
+      op.kind == OpKind::kTap) {
+    return 0;
+  }
   if (op.kind == OpKind::kNode && op.stream == StreamKind::kCompute) {
     const double flops =
         plan.model.node(op.layer, op.node).Find(op.phase)->flops;

@@ -21,7 +21,8 @@ namespace weft::schedule {
 //              asks for, on the stream of its resource; every value has the
 //              size and the space of what it is an instance of; waits point
 //              backwards
-//   coverage   every phase of every node runs exactly once a microbatch
+//   coverage   every phase of every node runs exactly once a microbatch; no
+//              value is tapped twice
 //   residency  every parameter read happens after the gather of its bucket and
 //              before the release, whatever the stream; what is gathered is
 //              released (entry state equals exit state)
@@ -60,6 +61,10 @@ absl::Status VerifyRanks(absl::Span<const Program* const> by_rank,
                          const fsdp::World& world,
                          const model::ModelDecl& model,
                          const fsdp::UnitAssignment& units);
+
+// Proves that a program which VerifyProgram proves taps every instance of these
+// declared values, ascending, and nothing else. INTERNAL as above.
+absl::Status VerifyTaps(const Program& program, absl::Span<const int> decls);
 
 }  // namespace weft::schedule
 

@@ -69,8 +69,13 @@ absl::Status ProveCoverage(const Subject& s) {
   if (s.program.ops.empty()) return BrokenPlan("coverage", "there are no ops");
   std::set<Instance> phases;
   std::set<Instance> host_waits;
+  std::set<int> tapped;  // values
   for (int id = 0; id < s.program.ops.size(); ++id) {
     const Op& op = s.program.ops[id];
+    if (op.kind == OpKind::kTap && !tapped.insert(op.args[0]).second) {
+      return Broken("coverage", id, "taps value ", op.args[0],
+                    " a second time");
+    }
     const bool waits = op.kind == OpKind::kHostWait;
     if (op.kind != OpKind::kNode && !waits) continue;
     if (!Runs(s.program, op.phase)) {

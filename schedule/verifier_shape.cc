@@ -94,18 +94,20 @@ absl::Status NamesNode(const Subject& s, int id) {
   return absl::OkStatus();
 }
 
+StreamKind StreamOf(const model::PhaseDecl& phase) {
+  return phase.resource == model::Resource::kCompute ? StreamKind::kCompute
+                                                     : StreamKind::kEp;
+}
+
 absl::Status NodeShape(const Subject& s, int id) {
   const Op& op = s.program.ops[id];
   RETURN_IF_ERROR(NamesNode(s, id));
   const model::PhaseDecl* phase =
       s.model.node(op.layer, op.node).Find(op.phase);
   if (phase == nullptr) return Broken("shape", id, "has an undeclared phase");
-  const StreamKind stream = phase->resource == model::Resource::kCompute
-                                ? StreamKind::kCompute
-                                : StreamKind::kEp;
-  if (op.stream != stream) {
+  if (op.stream != StreamOf(*phase)) {
     return Broken("shape", id, "runs on stream ", Name(op.stream),
-                  ", its resource is ", Name(stream));
+                  ", its resource is ", Name(StreamOf(*phase)));
   }
   if (op.args.size() != phase->args.size()) {
     return Broken("shape", id, "has ", op.args.size(), " args of ",
@@ -146,6 +148,37 @@ absl::Status HostWaitShape(const Subject& s, int id) {
   }
   return Broken("shape", id, "value ", op.args[0], " is no host value of op ",
                 op.waits[0]);
+}
+
+// A tap copies a value of the node phase it names, on its stream, and reads how
+// many rows it has where they are counted.
+absl::Status TapShape(const Subject& s, int id) {
+  const Op& op = s.program.ops[id];
+  RETURN_IF_ERROR(NamesNode(s, id));
+  const model::PhaseDecl* phase =
+      s.model.node(op.layer, op.node).Find(op.phase);
+  if (phase == nullptr) return Broken("shape", id, "has an undeclared phase");
+  if (op.stream != StreamOf(*phase)) {
+    return Broken("shape", id, "tap on stream ", Name(op.stream));
+  }
+  if (op.args.empty()) return Broken("shape", id, "taps nothing");
+  for (const model::Arg& arg : phase->args) {
+    if (arg.access != model::Access::kWrite ||
+        !IsActivation(s.program.values[op.args[0]], arg.value, op.microbatch)) {
+      continue;
+    }
+    const int counts = s.model.values[arg.value].counts;
+    const bool counted = counts >= 0;
+    if (op.args.size() == (counted ? 2 : 1) &&
+        (!counted ||
+         IsActivation(s.program.values[op.args[1]], counts, op.microbatch))) {
+      return absl::OkStatus();
+    }
+    return Broken("shape", id, "does not read the rows of ",
+                  s.model.values[arg.value].name);
+  }
+  return Broken("shape", id, "taps value ", op.args[0],
+                ", which the node does not write");
 }
 
 // The control op reads the loss of every microbatch.
@@ -225,9 +258,9 @@ absl::Status CommonShape(const Subject& s, int id) {
   if (op.kind != OpKind::kNode && !(op.params.empty() && op.grads.empty())) {
     return Broken("shape", id, Name(op.kind), " names parameters");
   }
-  const bool has_bucket = op.kind != OpKind::kNode &&
-                          op.kind != OpKind::kHostWait &&
-                          op.kind != OpKind::kControl;
+  const bool has_bucket =
+      op.kind != OpKind::kNode && op.kind != OpKind::kHostWait &&
+      op.kind != OpKind::kTap && op.kind != OpKind::kControl;
   if (has_bucket != InRange(op.bucket, s.units.buckets.size()) ||
       (!has_bucket && op.bucket != -1)) {
     return Broken("shape", id, Name(op.kind), " names bucket ", op.bucket);
@@ -242,6 +275,8 @@ absl::Status Shape(const Subject& s, int id) {
       return NodeShape(s, id);
     case OpKind::kHostWait:
       return HostWaitShape(s, id);
+    case OpKind::kTap:
+      return TapShape(s, id);
     case OpKind::kControl:
       return ControlShape(s, id);
     case OpKind::kGather:

@@ -21,6 +21,7 @@ namespace {
 int64_t WireBytes(const CompiledPlan& plan) {
   size_t bytes = plan.train.ByteSizeLong() + plan.units.ByteSizeLong();
   if (plan.eval.has_value()) bytes += plan.eval->ByteSizeLong();
+  if (plan.tapped.has_value()) bytes += plan.tapped->ByteSizeLong();
   return static_cast<int64_t>(bytes);
 }
 

@@ -53,12 +53,17 @@ struct RelationRule {
   // What is wrong, with the values seen and, where it helps, values to choose
   // from; nullopt when the rule is kept.
   std::optional<std::string> (*check)(const v1::TrainingJob& job);
+  // The rule is skipped, too, unless all others are kept: `check` may declare
+  // the model.
+  bool needs_legal_job = false;
 };
-// All of them: those of the model, of batch and world, of the rest of the run.
+// All of them: those of the model, of batch and world, of the rest of the run,
+// of taps.
 absl::Span<const RelationRule> RelationRules();
 absl::Span<const RelationRule> ModelRules();
 absl::Span<const RelationRule> BatchRules();
 absl::Span<const RelationRule> RunRules();
+absl::Span<const RelationRule> TapRules();
 
 // Messages that must be present.
 absl::Span<const absl::string_view> RequiredMessages();

@@ -17,7 +17,8 @@ namespace weft::coordinator {
 struct CompiledPlan {
   v1::PlanSummary summary;
   plan::v1::Program train;
-  std::optional<plan::v1::Program> eval;  // when the job validates
+  std::optional<plan::v1::Program> eval;    // when the job validates
+  std::optional<plan::v1::Program> tapped;  // when the job taps
   plan::v1::UnitAssignment units;
 };
 

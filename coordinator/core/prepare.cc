@@ -28,6 +28,7 @@ worker::v1::AttachResponse MakePrepare(const v1::Job& job,
   prepare.mutable_binding()->set_ep(ExpertParallelSize(job.spec()));
   *prepare.mutable_train() = plan.train;
   if (plan.eval.has_value()) *prepare.mutable_eval() = *plan.eval;
+  if (plan.tapped.has_value()) *prepare.mutable_tapped() = *plan.tapped;
   *prepare.mutable_units() = plan.units;
   prepare.set_artifacts(job.artifacts());
   return message;

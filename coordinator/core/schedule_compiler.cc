@@ -24,6 +24,8 @@ absl::StatusOr<CompiledPlan> CompileForTravel(const v1::TrainingJob& job) {
   compiled.train = schedule::ToProto(plan, plan.train);
   if (plan.eval.has_value())
     compiled.eval = schedule::ToProto(plan, *plan.eval);
+  if (plan.tapped.has_value())
+    compiled.tapped = schedule::ToProto(plan, *plan.tapped);
   compiled.units = schedule::ToProto(plan.units);
   return compiled;
 }
@@ -33,7 +35,8 @@ absl::StatusOr<PlanTexts> CompileForPeople(const v1::TrainingJob& job,
   ASSIGN_OR_RETURN(const schedule::Plan plan, schedule::Compile(job));
   PlanTexts texts;
   texts.text = absl::StrCat(schedule::DescribeRank(plan, rank),
-                            schedule::ToText(plan, plan.train));
+                            schedule::ToText(plan, plan.train), "\n",
+                            schedule::DescribeValues(plan));
   texts.timeline = schedule::DrawTimeline(plan, plan.train, kTimelineColumns);
   texts.summary = schedule::Summarize(plan);
   return texts;

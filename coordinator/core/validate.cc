@@ -193,6 +193,20 @@ bool Applies(const v1::TrainingJob& job, const RelationRule& rule,
   });
 }
 
+// `insane` are the violations of single fields.
+void CheckRelations(const v1::TrainingJob& job,
+                    const std::vector<Violation>& insane, bool need_legal_job,
+                    std::vector<Violation>* found) {
+  for (const RelationRule& rule : RelationRules()) {
+    if (rule.needs_legal_job != need_legal_job) continue;
+    if (!Applies(job, rule, insane)) continue;
+    if (auto finding = rule.check(job); finding.has_value()) {
+      found->push_back({std::string(rule.field),
+                        absl::StrCat(*finding, "; must be ", rule.allowed)});
+    }
+  }
+}
+
 google::rpc::BadRequest ToBadRequest(const std::vector<Violation>& violations) {
   size_t fields_bytes = 0;
   for (const Violation& v : violations) fields_bytes += v.field.size() + 12;
@@ -230,14 +244,9 @@ Validation Validate(const v1::TrainingJob& job) {
   for (const RangeRule& rule : RangeRules()) CheckRange(job, rule, &violations);
 
   const std::vector<Violation> insane = violations;
-  for (const RelationRule& rule : RelationRules()) {
-    if (!Applies(job, rule, insane)) continue;
-    if (auto finding = rule.check(job); finding.has_value()) {
-      violations.push_back(
-          {std::string(rule.field),
-           absl::StrCat(*finding, "; must be ", rule.allowed)});
-    }
-  }
+  CheckRelations(job, insane, /*need_legal_job=*/false, &violations);
+  if (!violations.empty()) return result;
+  CheckRelations(job, insane, /*need_legal_job=*/true, &violations);
   if (!violations.empty()) return result;
   for (const WarningRule& rule : WarningRules()) {
     if (auto finding = rule.check(job); finding.has_value()) {

@@ -10,6 +10,7 @@
 #include "schedule/op_name.h"
 #include "worker/exec/engine_impl.h"
 #include "worker/exec/fragment_file.h"
+#include "worker/exec/tap.h"
 #include "worker/exec/trace.h"
 
 namespace weft::exec {
@@ -74,10 +75,15 @@ absl::Status EngineImpl::RunStep(int64_t step, int64_t control_word,
   record[fsdp::ControlRecord::kWord] = static_cast<double>(control_word);
   const int64_t begin_ns = options_.clock->MonotonicNanos();
   if (first_begin_ns_ < 0) first_begin_ns_ = begin_ns;
+  const bool taps =
+      tapped_.lowered != nullptr && step == options_.job.output().tap_step();
+  const StepProgram& program = taps ? tapped_ : train_;
   const absl::Status status =
-      RunProgram(*train_, data::Split::kTrain, step - 1);
+      RunProgram(*program.lowered, data::Split::kTrain, step - 1);
   if (!status.ok()) return Annotate(status, absl::StrCat("step ", step));
-  FillMetrics(begin_ns, options_.clock->MonotonicNanos(), result);
+  has_tapped_ |= taps;
+  result->is_tapped = taps;
+  FillMetrics(program, begin_ns, options_.clock->MonotonicNanos(), result);
   return absl::OkStatus();
 }
 
@@ -103,8 +109,8 @@ absl::Status EngineImpl::FinishTrainControl() {
   return absl::OkStatus();
 }
 
-void EngineImpl::FillMetrics(int64_t begin_ns, int64_t end_ns,
-                             StepResult* result) {
+void EngineImpl::FillMetrics(const StepProgram& ran, int64_t begin_ns,
+                             int64_t end_ns, StepResult* result) {
   result->control_word = totals_.word;
   v1::StepMetrics& metrics = result->metrics;
   metrics.set_step(step_);
@@ -115,13 +121,14 @@ void EngineImpl::FillMetrics(int64_t begin_ns, int64_t end_ns,
   metrics.set_step_seconds(Seconds(end_ns - begin_ns));
   metrics.set_elapsed_seconds(Seconds(end_ns - first_begin_ns_));
   metrics.set_ep_wire_bytes(exchanged_bytes_);
-  metrics.set_peak_device_bytes(resident_bytes_ + train_->peak_live_bytes());
+  metrics.set_peak_device_bytes(resident_bytes_ +
+                                ran.lowered->peak_live_bytes());
   metrics.set_expert_imbalance(ExpertImbalance());
   result->spans.clear();
   if (!options_.record_spans) return;
-  const absl::Span<const Span> spans = train_->spans();
+  const absl::Span<const Span> spans = ran.lowered->spans();
   result->spans.insert(result->spans.end(), spans.begin(), spans.end());
-  const OverlapTimes times = MeasureOverlap(train_stream_ops_, spans);
+  const OverlapTimes times = MeasureOverlap(ran.stream_ops, spans);
   metrics.set_ep_seconds(Seconds(times.ep_ns));
   metrics.set_ep_exposed_seconds(Seconds(times.ep_exposed_ns));
   metrics.set_fsdp_seconds(Seconds(times.fsdp_ns));
@@ -199,15 +206,29 @@ absl::Status EngineImpl::WriteGradients(absl::string_view folder) {
   return WriteFragments(HeldGradients(plan_.units, *buckets_), step_, folder);
 }
 
+absl::Status EngineImpl::WriteTaps(absl::string_view folder) {
+  if (!has_tapped_) {
+    return absl::FailedPreconditionError(
+        "there are no taps before the step of output.tap_step");
+  }
+  TapFileArgs args;
+  args.rank = options_.binding.rank;
+  args.world = plan_.world.size;
+  args.step = options_.job.output().tap_step();
+  return WriteTapFile(tapped_.lowered->taps(), args, folder);
+}
+
 absl::Status EngineImpl::WriteTrace(const StepResult& result,
                                     absl::string_view path) {
+  const schedule::Program& program =
+      result.is_tapped ? *options_.tapped : options_.train;
   std::vector<TraceRow> rows;
   for (int s = 0; s < schedule::kNumStreams; ++s) {
     rows.push_back({s, schedule::Name(static_cast<schedule::StreamKind>(s))});
   }
   std::vector<TraceEvent> events;
   for (const Span& span : result.spans) {
-    const schedule::Op& op = options_.train.ops[span.op];
+    const schedule::Op& op = program.ops[span.op];
     if (op.kind == schedule::OpKind::kHostWait) continue;
     events.push_back({schedule::OpName(plan_.model, plan_.units, op),
                       static_cast<int>(op.stream), span.begin_ns, span.end_ns});
@@ -221,8 +242,13 @@ uint64_t EngineImpl::collective_hash() const {
 }
 
 int64_t EngineImpl::live_set_excess_bytes() const {
-  return std::max(train_->live_set_excess_bytes(),
-                  eval_ != nullptr ? eval_->live_set_excess_bytes() : 0);
+  int64_t excess = 0;
+  for (const LoweredProgram* program :
+       {train_.lowered.get(), tapped_.lowered.get(), eval_.get()}) {
+    if (program == nullptr) continue;
+    excess = std::max(excess, program->live_set_excess_bytes());
+  }
+  return excess;
 }
 
 }  // namespace weft::exec

@@ -51,6 +51,7 @@ struct EngineOptions {
   schedule::Binding binding;
   schedule::Program train;
   std::optional<schedule::Program> eval;
+  std::optional<schedule::Program> tapped;  // when the job taps
   // The programs have passed schedule::VerifyProgram, as those that Compile or
   // FromProto return have: Create() need not prove them again.
   bool programs_are_proven = false;
@@ -86,7 +87,8 @@ struct StepResult {
   v1::StepMetrics metrics;
   // Largest control word any rank passed to this step.
   int64_t control_word = 0;
-  std::vector<Span> spans;
+  bool is_tapped = false;   // it ran the program with taps
+  std::vector<Span> spans;  // by op of that program
 };
 
 // Drives the plan of one rank. Create allocates everything; steps allocate
@@ -121,6 +123,12 @@ class Engine {
   // does the weights; the file's metadata says the `step`, too. A validation
   // leaves them as they are. FAILED_PRECONDITION before the first step.
   virtual absl::Status WriteGradients(absl::string_view folder) = 0;
+
+  // Writes what this rank tapped in the step of output.tap_step to
+  // `<folder>/rank-<rank, 5 digits>.safetensors`. Tensor "<value>@<microbatch>"
+  // is [rows, columns], of the rows that there were. FAILED_PRECONDITION before
+  // that step and when the job taps nothing.
+  virtual absl::Status WriteTaps(absl::string_view folder) = 0;
 
   // Writes the spans of a step as Chrome trace JSON.
   virtual absl::Status WriteTrace(const StepResult& result,

@@ -37,6 +37,7 @@ class EngineImpl : public Engine {
   absl::StatusOr<v1::EvalMetrics> RunEval(int64_t batches) override;
   absl::Status WriteParameters(absl::string_view folder) override;
   absl::Status WriteGradients(absl::string_view folder) override;
+  absl::Status WriteTaps(absl::string_view folder) override;
   absl::Status WriteTrace(const StepResult& result,
                           absl::string_view path) override;
 
@@ -48,10 +49,17 @@ class EngineImpl : public Engine {
   int64_t live_set_excess_bytes() const override;
 
  private:
+  // A program of a training step.
+  struct StepProgram {
+    std::unique_ptr<LoweredProgram> lowered;
+    StreamOps stream_ops;
+  };
+
   absl::Status CheckOptions() const;
+  absl::Status CheckPrograms() const;
   absl::Status CheckProgram(const schedule::Program& program,
-                            schedule::ProgramKind kind,
-                            absl::string_view name) const;
+                            schedule::ProgramKind kind, absl::string_view name,
+                            absl::Span<const int> taps = {}) const;
   absl::Status CheckCommunicator(const comm::Communicator* comm,
                                  fsdp::Axis axis, absl::string_view name) const;
   absl::Status ReserveCommunicators();
@@ -72,7 +80,8 @@ class EngineImpl : public Engine {
   // A HostFn: the launching thread's part of the control op.
   static absl::Status FinishControl(void* engine);
   absl::Status FinishTrainControl();
-  void FillMetrics(int64_t begin_ns, int64_t end_ns, StepResult* result);
+  void FillMetrics(const StepProgram& ran, int64_t begin_ns, int64_t end_ns,
+                   StepResult* result);
   double ExpertImbalance() const;
   absl::Status WriteFragments(const std::vector<fsdp::BucketView>& held,
                               std::optional<int64_t> step,
@@ -95,9 +104,10 @@ class EngineImpl : public Engine {
   std::vector<int64_t> routed_rows_;  // [layers, experts]
   int64_t exchanged_bytes_ = 0;
 
-  std::unique_ptr<LoweredProgram> train_;
+  StepProgram train_;
+  StepProgram tapped_;  // nothing when the job taps nothing
   std::unique_ptr<LoweredProgram> eval_;
-  StreamOps train_stream_ops_;
+  bool has_tapped_ = false;     // its step has run
   int64_t resident_bytes_ = 0;  // parameters, gradients, optimizer, staging
 
   // Of the step that runs.

@@ -78,12 +78,7 @@ absl::Status EngineImpl::CheckOptions() const {
         " with ep ", world.ep, " does not fit the job's world of ",
         plan_.world.size, " with ep ", plan_.world.ep));
   }
-  RETURN_IF_ERROR(
-      CheckProgram(options_.train, schedule::ProgramKind::kTrain, "train"));
-  if (options_.eval.has_value()) {
-    RETURN_IF_ERROR(
-        CheckProgram(*options_.eval, schedule::ProgramKind::kEval, "eval"));
-  }
+  RETURN_IF_ERROR(CheckPrograms());
   const Communicators& comms = options_.comms;
   using fsdp::Axis;
   RETURN_IF_ERROR(CheckCommunicator(comms.ep, Axis::kEp, "ep"));
@@ -96,10 +91,34 @@ absl::Status EngineImpl::CheckOptions() const {
   return CheckCommunicator(comms.control, Axis::kDp, "control");
 }
 
+absl::Status EngineImpl::CheckPrograms() const {
+  using schedule::ProgramKind;
+  RETURN_IF_ERROR(CheckProgram(options_.train, ProgramKind::kTrain, "train"));
+  if (options_.eval.has_value()) {
+    RETURN_IF_ERROR(CheckProgram(*options_.eval, ProgramKind::kEval, "eval"));
+  }
+  if (options_.tapped.has_value() == plan_.taps.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options_.tapped.has_value() ? "a" : "no",
+                     " program with taps came for a job that taps ",
+                     plan_.taps.size(), " values"));
+  }
+  if (!options_.tapped.has_value()) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckProgram(*options_.tapped, ProgramKind::kTrain, "tapped",
+                               plan_.taps));
+  const auto hash = [&](const Program& program) {
+    return schedule::CollectiveHash(program, plan_.model, plan_.units);
+  };
+  if (hash(*options_.tapped) == hash(options_.train)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "tapped: its collectives differ from those of the training program");
+}
+
 // Lowering relies on the proofs: it reads by the indices of a program.
 absl::Status EngineImpl::CheckProgram(const Program& program,
                                       schedule::ProgramKind kind,
-                                      absl::string_view name) const {
+                                      absl::string_view name,
+                                      absl::Span<const int> taps) const {
   if (program.kind != kind || program.strategy != plan_.strategy ||
       program.microbatches != plan_.shape.microbatches) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -108,9 +127,11 @@ absl::Status EngineImpl::CheckProgram(const Program& program,
         fsdp::Name(program.strategy), ", the job has ",
         plan_.shape.microbatches, " and ", fsdp::Name(plan_.strategy)));
   }
-  if (options_.programs_are_proven) return absl::OkStatus();
-  const absl::Status sound =
-      schedule::VerifyProgram(program, plan_.model, plan_.units);
+  absl::Status sound;
+  if (!options_.programs_are_proven) {
+    sound = schedule::VerifyProgram(program, plan_.model, plan_.units);
+  }
+  if (sound.ok()) sound = schedule::VerifyTaps(program, taps);
   if (sound.ok()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(name, ": ", sound.message()));
 }
@@ -179,9 +200,10 @@ absl::Status EngineImpl::AllocateMemory() {
   ASSIGN_OR_RETURN(buckets_, fsdp::ResidentBuckets::Create(resident));
   int64_t arena = options_.train.arena_bytes;
   int64_t host_arena = options_.train.host_arena_bytes;
-  if (options_.eval.has_value()) {
-    arena = std::max(arena, options_.eval->arena_bytes);
-    host_arena = std::max(host_arena, options_.eval->host_arena_bytes);
+  for (const auto* other : {&options_.eval, &options_.tapped}) {
+    if (!other->has_value()) continue;
+    arena = std::max(arena, (*other)->arena_bytes);
+    host_arena = std::max(host_arena, (*other)->host_arena_bytes);
   }
   ASSIGN_OR_RETURN(arena_, device.Allocate(arena, MemoryCategory::kArena));
   ASSIGN_OR_RETURN(host_arena_, device.AllocateHost(host_arena));
@@ -289,9 +311,16 @@ Bindings EngineImpl::MakeBindings() {
 
 absl::Status EngineImpl::LowerPrograms() {
   const Bindings bindings = MakeBindings();
-  ASSIGN_OR_RETURN(train_, LoweredProgram::Lower(options_.train, bindings),
+  ASSIGN_OR_RETURN(train_.lowered,
+                   LoweredProgram::Lower(options_.train, bindings),
                    _ << "lowering the training step");
-  train_stream_ops_ = OpsByStream(options_.train);
+  train_.stream_ops = OpsByStream(options_.train);
+  if (options_.tapped.has_value()) {
+    ASSIGN_OR_RETURN(tapped_.lowered,
+                     LoweredProgram::Lower(*options_.tapped, bindings),
+                     _ << "lowering the training step with taps");
+    tapped_.stream_ops = OpsByStream(*options_.tapped);
+  }
   if (!options_.eval.has_value()) return absl::OkStatus();
   ASSIGN_OR_RETURN(eval_, LoweredProgram::Lower(*options_.eval, bindings),
                    _ << "lowering the validation");

@@ -20,6 +20,7 @@
 #include "worker/exec/engine.h"
 #include "worker/exec/launch.h"
 #include "worker/exec/lifetimes.h"
+#include "worker/exec/tap.h"
 #include "worker/layers/node_context.h"
 
 namespace weft::exec {
@@ -69,6 +70,8 @@ class LoweredProgram {
   absl::Span<const Entry> entries() const { return entries_; }
   // Of the last step, by op.
   absl::Span<const Span> spans() const { return spans_; }
+  // What the last step tapped.
+  const std::deque<TapWork>& taps() const { return taps_; }
   int64_t peak_live_bytes() const { return peak_live_bytes_; }
   int64_t live_set_excess_bytes() const;
 
@@ -97,6 +100,7 @@ class LoweredProgram {
   void BindReduce(const schedule::Program& program, int id);
   void BindControl(const schedule::Program& program, int id);
   void BindOptimizer(const schedule::Program& program, int id);
+  absl::Status BindTap(const schedule::Program& program, int id);
   absl::Status BindWorkspace(layers::NodeContext& ctx);
   absl::Status BindMemory(const schedule::Program& program);
   // Called with every op: now and then, whether the device has failed.
@@ -113,6 +117,7 @@ class LoweredProgram {
   static absl::Status RunReduceInPlace(void* arg, device::Stream& stream);
   static absl::Status RunControl(void* arg, device::Stream& stream);
   static absl::Status RunOptimizer(void* arg, device::Stream& stream);
+  static absl::Status RunTap(void* arg, device::Stream& stream);
   static absl::Status TallyCounts(void* arg);
 
   std::byte* Address(const schedule::Value& value) const;
@@ -141,6 +146,7 @@ class LoweredProgram {
   std::deque<fsdp::ReduceWork> reduces_;
   std::deque<fsdp::ControlWork> controls_;
   std::deque<fsdp::OptimizerWork> optimizers_;
+  std::deque<TapWork> taps_;
   std::deque<CountsTally> tallies_;
   std::deque<std::vector<void*>> args_;
   std::deque<std::vector<const float*>> params_;

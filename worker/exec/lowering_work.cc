@@ -46,6 +46,8 @@ absl::Status LoweredProgram::BindWork(const Program& program, int id) {
     case OpKind::kOptimizer:
       BindOptimizer(program, id);
       break;
+    case OpKind::kTap:
+      return BindTap(program, id);
     case OpKind::kHostWait:  // the launching thread's
     case OpKind::kRelease:   // what happens to dead memory is all it does
       break;
@@ -212,6 +214,31 @@ void LoweredProgram::BindOptimizer(const Program& program, int id) {
   launches_[id].arg = &work;
 }
 
+absl::Status LoweredProgram::BindTap(const Program& program, int id) {
+  const Op& op = program.ops[id];
+  const schedule::Value& value = program.values[op.args[0]];
+  const model::ValueDecl& decl = b_.plan->model.values[value.decl];
+  TapWork& work = taps_.emplace_back();
+  work.name = absl::StrCat(decl.name, "@", value.microbatch);
+  work.dtype = decl.dtype;
+  work.columns = decl.columns;
+  work.rows = decl.max_rows;
+  work.value = Address(value);
+  if (op.args.size() > 1) {
+    work.shape = &b_.plan->shape;
+    work.ep_rank = b_.plan->world.IndexOf(fsdp::Axis::kEp, b_.who.rank);
+    work.counts =
+        reinterpret_cast<const int32_t*>(Address(program.values[op.args[1]]));
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<device::Buffer> copy,
+                   b_.device->AllocateHost(TapCopyBytes(decl)));
+  work.copy = copy->data();
+  host_buffers_.push_back(std::move(copy));
+  launches_[id].work = &RunTap;
+  launches_[id].arg = &work;
+  return absl::OkStatus();
+}
+
 std::byte* LoweredProgram::Address(const schedule::Value& value) const {
   const device::Buffer* arena =
       value.space == model::Space::kHost ? b_.host_arena : b_.arena;
@@ -288,6 +315,11 @@ absl::Status LoweredProgram::RunReduceInPlace(void* arg,
 absl::Status LoweredProgram::RunControl(void* arg, device::Stream& stream) {
   return fsdp::ExchangeControl(*static_cast<const fsdp::ControlWork*>(arg),
                                stream);
+}
+
+absl::Status LoweredProgram::RunTap(void* arg, device::Stream& stream) {
+  CopyTap(*static_cast<TapWork*>(arg), stream);
+  return absl::OkStatus();
 }
 
 absl::Status LoweredProgram::RunOptimizer(void* arg, device::Stream& stream) {

@@ -190,9 +190,14 @@ class CpuRank : public Rank {
           prepare_.has_eval() ? "a" : "no",
           " program to validate came for eval.batches=", validations));
     }
-    if (!prepare_.has_eval()) return absl::OkStatus();
-    ASSIGN_OR_RETURN(eval_, ReadProgram(prepare_.eval(), declared,
-                                        ProgramKind::kEval, "eval"));
+    if (prepare_.has_eval()) {
+      ASSIGN_OR_RETURN(eval_, ReadProgram(prepare_.eval(), declared,
+                                          ProgramKind::kEval, "eval"));
+    }
+    if (prepare_.has_tapped()) {
+      ASSIGN_OR_RETURN(tapped_, ReadProgram(prepare_.tapped(), declared,
+                                            ProgramKind::kTrain, "tapped"));
+    }
     return absl::OkStatus();
   }
 
@@ -221,8 +226,12 @@ class CpuRank : public Rank {
   absl::Status OpenDevice() {
     device::CpuDeviceOptions device;
     device.memory_limit_bytes = options_.device_memory_bytes;
-    device.stream_queue_capacity = std::max(
-        CommandsOf(train_), eval_.has_value() ? CommandsOf(*eval_) : 0);
+    device.stream_queue_capacity = CommandsOf(train_);
+    for (const auto* other : {&eval_, &tapped_}) {
+      if (!other->has_value()) continue;
+      device.stream_queue_capacity =
+          std::max(device.stream_queue_capacity, CommandsOf(**other));
+    }
     MutexLock lock(&mu_);
     if (!cancelled_.ok()) return cancelled_;
     ASSIGN_OR_RETURN(cancellation_, comm::Cancellation::Create());
@@ -244,6 +253,7 @@ class CpuRank : public Rank {
     engine.binding = binding_;
     engine.train = std::move(train_);
     engine.eval = std::move(eval_);
+    engine.tapped = std::move(tapped_);
     engine.programs_are_proven = true;  // by FromProto
     engine.device = device_.get();
     engine.samples = samples_.get();
@@ -267,6 +277,7 @@ class CpuRank : public Rank {
   schedule::Binding binding_;
   schedule::Program train_;
   std::optional<schedule::Program> eval_;
+  std::optional<schedule::Program> tapped_;
   std::unique_ptr<data::SampleSource> samples_;
   std::unique_ptr<exec::InitialWeights>
       initial_weights_;  // until they are read

@@ -67,6 +67,9 @@ class CpuRankTest : public ::testing::Test {
     if (plan->eval.has_value()) {
       *prepare.mutable_eval() = schedule::ToProto(*plan, *plan->eval);
     }
+    if (plan->tapped.has_value()) {
+      *prepare.mutable_tapped() = schedule::ToProto(*plan, *plan->tapped);
+    }
     return prepare;
   }
 
@@ -93,6 +96,39 @@ TEST_F(CpuRankTest, TrainsAndValidatesOnAllThatIsHeldOut) {
   EXPECT_THAT(rank->engine().RunEval(6),
               StatusIs(absl::StatusCode::kOutOfRange));
   EXPECT_GT(rank->device_bytes()[0], 0);
+}
+
+TEST_F(CpuRankTest, TapsWithTheProgramThatTheJobAsksFor) {
+  job_.mutable_output()->set_tap_step(1);
+  job_.mutable_output()->add_taps("head.logits");
+  const worker::v1::Prepare prepare = Prepare();
+  const std::unique_ptr<Rank> rank = factory_->Create(prepare);
+  ASSERT_OK_AND_ASSIGN(const Addresses own, rank->Open());
+  ASSERT_OK(rank->Connect({own}));
+  exec::StepResult result;
+  ASSERT_OK(rank->engine().RunStep(1, /*control_word=*/0, &result));
+  const std::string folder = ::testing::TempDir();
+  ASSERT_OK(rank->engine().WriteTaps(folder));
+  ASSERT_OK_AND_ASSIGN(const auto file,
+                       checkpoint::SafetensorsFile::Open(
+                           absl::StrCat(folder, "/rank-00000.safetensors")));
+  EXPECT_EQ(file.tensors().size(), 2);
+  EXPECT_NE(file.Find("head.logits@1"), nullptr);
+
+  worker::v1::Prepare other = prepare;
+  other.clear_tapped();
+  const std::unique_ptr<Rank> without = factory_->Create(other);
+  ASSERT_OK_AND_ASSIGN(const Addresses address, without->Open());
+  EXPECT_THAT(without->Connect({address}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("no program with taps came for a job that "
+                                 "taps 1 values")));
+  *other.mutable_tapped() = prepare.train();
+  const std::unique_ptr<Rank> untapped = factory_->Create(other);
+  ASSERT_OK_AND_ASSIGN(const Addresses again, untapped->Open());
+  EXPECT_THAT(untapped->Connect({again}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("of microbatch 0 is not tapped")));
 }
 
 TEST_F(CpuRankTest, StartsFromACheckpoint) {

@@ -35,6 +35,9 @@ class FakeEngine : public exec::Engine {
   absl::Status WriteGradients(absl::string_view folder) override {
     return hooks_->on_write_gradients(std::string(folder));
   }
+  absl::Status WriteTaps(absl::string_view folder) override {
+    return hooks_->on_write_taps(std::string(folder));
+  }
   absl::Status WriteTrace(const exec::StepResult& result,
                           absl::string_view path) override {
     return hooks_->on_write();

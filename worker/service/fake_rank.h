@@ -36,6 +36,9 @@ class FakeRankFactory : public RankFactory {
   FolderHook on_write_gradients = [](const std::string&) {
     return absl::OkStatus();
   };
+  FolderHook on_write_taps = [](const std::string&) {
+    return absl::OkStatus();
+  };
 
   int64_t live_set_excess_bytes = 0;
 

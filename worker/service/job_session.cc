@@ -215,6 +215,7 @@ absl::Status JobSession::WriteOutputs(int64_t step,
   const v1::OutputConfig& output = prepare().job().output();
   if (step == output.trace_step()) RETURN_IF_ERROR(WriteTrace(step, result));
   if (step == output.gradients_step()) RETURN_IF_ERROR(WriteGradients());
+  if (step == output.tap_step()) RETURN_IF_ERROR(WriteTaps());
   return absl::OkStatus();
 }
 
@@ -231,6 +232,13 @@ absl::Status JobSession::WriteGradients() {
   RETURN_IF_ERROR(CreateFolder(folder));
   return Annotate(parts_->engine().WriteGradients(folder),
                   absl::StrCat("writing gradients to ", folder));
+}
+
+absl::Status JobSession::WriteTaps() {
+  const std::string folder = absl::StrCat(prepare().artifacts(), "/taps");
+  RETURN_IF_ERROR(CreateFolder(folder));
+  return Annotate(parts_->engine().WriteTaps(folder),
+                  absl::StrCat("writing taps to ", folder));
 }
 
 absl::Status JobSession::WriteParameters() {

@@ -80,6 +80,7 @@ class JobSession {
   absl::Status WriteOutputs(int64_t step, const exec::StepResult& result);
   absl::Status WriteTrace(int64_t step, const exec::StepResult& result);
   absl::Status WriteGradients();
+  absl::Status WriteTaps();
   absl::Status WriteParameters();
 
   // Gives everything back and says so.

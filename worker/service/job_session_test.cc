@@ -353,6 +353,28 @@ TEST_F(JobSessionTest, GradientsAreWrittenAfterTheirStepAlone) {
   EXPECT_THAT(steps, ElementsAre(2));
 }
 
+TEST_F(JobSessionTest, TapsAreWrittenAfterTheirStep) {
+  std::vector<int64_t> steps;
+  std::vector<std::string> folders;
+  ranks_.on_step = [&](int64_t at) {
+    steps.push_back(at);
+    return absl::OkStatus();
+  };
+  ranks_.on_write_taps = [&](const std::string& folder) {
+    EXPECT_TRUE(std::filesystem::is_directory(folder));
+    EXPECT_THAT(steps, ElementsAre(1, 2));
+    folders.push_back(folder);
+    return absl::DataLossError("disk full");
+  };
+  worker::v1::Prepare prepare = TinyPrepare();
+  prepare.mutable_job()->mutable_output()->set_tap_step(2);
+  Begin(prepare);
+  Start();
+  EXPECT_THAT(TakeFinished().message(),
+              AllOf(HasSubstr("writing taps to "), HasSubstr("disk full")));
+  EXPECT_THAT(folders, ElementsAre(prepare.artifacts() + "/taps"));
+}
+
 TEST_F(JobSessionTest, FailedGradientsFailTheJob) {
   ranks_.on_write_gradients = [](const std::string&) {
     return absl::DataLossError("disk full");

@@ -119,6 +119,7 @@ absl::Status LocalWorld::CreateRank(int rank) {
   engine.binding = {rank, plan_.world};
   engine.train = plan_.train;
   engine.eval = plan_.eval;
+  engine.tapped = plan_.tapped;
   engine.programs_are_proven = !options_.edit || options_.trust_edit;
   engine.device = r.device.get();
   engine.samples = r.samples.get();

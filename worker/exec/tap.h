@@ -1,0 +1,53 @@
+// Taps: copies of values as a step made them, and the file they go to.
+#ifndef WEFT_WORKER_EXEC_TAP_H_
+#define WEFT_WORKER_EXEC_TAP_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "base/dtype.h"
+#include "kernels/device/device.h"
+#include "model/declaration.h"
+#include "model/shape.h"
+
+namespace weft::exec {
+
+// One value of one microbatch, [rows, columns], and room for its copy.
+struct TapWork {
+  std::string name;  // of the tensor: "<value>@<microbatch>"
+  DType dtype = DType::kF32;
+  int64_t columns = 0;
+  // With `counts`, i32[ep, experts] readable by the host, as many as they send
+  // to `ep_rank` of the EP group: filled in by CopyTap.
+  int64_t rows = 0;
+  const int32_t* counts = nullptr;
+  const model::Shape* shape = nullptr;
+  int ep_rank = 0;
+  const std::byte* value = nullptr;
+  std::byte* copy = nullptr;  // host memory, of TapCopyBytes()
+};
+
+// Host bytes that a copy of a declared value may take.
+int64_t TapCopyBytes(const model::ValueDecl& decl);
+
+// Fills `copy`. Called from work on `stream`.
+void CopyTap(TapWork& work, device::Stream& stream);
+
+struct TapFileArgs {
+  int rank = 0;
+  int world = 1;
+  int64_t step = 0;
+};
+
+// Writes all copies to `<folder>/rank-<rank, 5 digits>.safetensors`, whose
+// metadata says rank, world and step. Errors of the file system.
+absl::Status WriteTapFile(const std::deque<TapWork>& taps,
+                          const TapFileArgs& args, absl::string_view folder);
+
+}  // namespace weft::exec
+
+#endif  // WEFT_WORKER_EXEC_TAP_H_
