@@ -153,12 +153,7 @@ TEST_F(BrokenPlanTest, MicrobatchesAddedUpInAnotherOrder) {
   job.mutable_schedule()->set_order(v1::SCHEDULE_ORDER_SEQUENTIAL);
   job.mutable_fsdp()->set_strategy(v1::SHARDING_STRATEGY_NO_SHARD);
   Compile(job);
-  int64_t offset = 0;
-  for (Value& value : plan_.train.values) {
-    value.offset = offset;
-    offset += (value.bytes + 63) / 64 * 64;
-  }
-  plan_.train.arena_bytes = plan_.train.host_arena_bytes = offset;
+  SpreadOut(plan_.train);
   EXPECT_OK(VerifyProgram(plan_.train, plan_.model, plan_.units));
   const int second = FindNode(NodeKind::kExperts, Phase::kWgrad, 1);
   const int third = FindNode(NodeKind::kExperts, Phase::kWgrad, 2);

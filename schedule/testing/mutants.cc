@@ -280,6 +280,15 @@ void MoveOp(Program& program, int from, int to) {
   }
 }
 
+void SpreadOut(Program& program) {
+  int64_t offset = 0;
+  for (Value& value : program.values) {
+    value.offset = offset;
+    offset += (value.bytes + 63) / 64 * 64;
+  }
+  program.arena_bytes = program.host_arena_bytes = offset;
+}
+
 namespace {
 
 // Everything about an op but its waits.

@@ -53,6 +53,9 @@ void DropOp(Program& program, int id, bool inherit);
 // Moves op `from` so that its id is `to`.
 void MoveOp(Program& program, int from, int to);
 
+// Gives each value memory of its own.
+void SpreadOut(Program& program);
+
 }  // namespace weft::schedule
 
 #endif  // WEFT_SCHEDULE_TESTING_MUTANTS_H_

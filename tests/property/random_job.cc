@@ -56,7 +56,7 @@ class Drawer {
 
   void Moe() {
     v1::MoeConfig& moe = *job_.mutable_model()->mutable_moe();
-    moe.set_num_experts(Chance(1, 25) ? 2 : OneOf({4, 8, 12}));
+    moe.set_num_experts(Chance(1, 40) ? 2 : OneOf({4, 8, 12}));
     moe.set_top_k(OneOf({2, 2, 2, 2, 1, 4}));
     moe.set_expert_hidden_size(12);
     // With one expert a token, renormalising is rarely what is meant.
@@ -64,6 +64,8 @@ class Drawer {
       moe.set_top_k_normalization(v1::TOP_K_NORMALIZATION_RAW);
     }
     if (Chance(1, 2)) moe.set_shared_expert_hidden_size(8);
+    if (Chance(1, 5)) moe.set_max_rows_factor(Between(2, 8) / 2.0);
+    if (Chance(1, 200)) moe.set_max_rows_factor(0.5);
     const bool shared = moe.shared_expert_hidden_size() > 0;
     moe.set_shared_expert_gate(shared ? Chance(1, 2) : Chance(1, 100));
   }
@@ -72,12 +74,12 @@ class Drawer {
   // cut in parts of `ep`.
   void Parallel() {
     v1::ParallelConfig& parallel = *job_.mutable_parallel();
-    parallel.set_world(OneOf({1, 2, 2, 4, 4, 4, 4, 8, 8, 8, 6, 12, 12}));
+    parallel.set_world(OneOf({1, 2, 2, 4, 4, 4, 4, 8, 8, 8, 6, 12, 2, 1}));
     int ep = OneOf({1, 1, 2, 2, 4});
     while (ep > parallel.world()) ep /= 2;
     const v1::ModelConfig& model = job_.model();
     const bool experts = model.dense_layers_size() < model.num_layers();
-    if (!(model.has_moe() && experts) && Chance(9, 10)) ep = 1;
+    if (!(model.has_moe() && experts) && Chance(19, 20)) ep = 1;
     parallel.set_ep(ep);
   }
 
@@ -86,7 +88,7 @@ class Drawer {
     batch.set_microbatch(Between(1, 2));
     batch.set_global_batch(batch.microbatch() * job_.parallel().world() *
                            Between(1, 5));
-    if (Chance(1, 80)) batch.set_global_batch(Between(1, 24));
+    if (Chance(1, 120)) batch.set_global_batch(Between(1, 24));
   }
 
   void Schedule() {
@@ -113,9 +115,15 @@ class Drawer {
     job_.mutable_optimizer()->set_clip_norm(1.0);
     job_.set_steps(2);
     job_.set_seed(Between(0, 1 << 20));
+    if (Chance(1, 4)) {
+      v1::OutputConfig& output = *job_.mutable_output();
+      if (Chance(99, 100)) output.set_tap_step(Between(1, 2));
+      const char* const globs[] = {"head.*", "layers.*", "layers.0.*"};
+      output.add_taps(globs[Between(0, 2)]);
+    }
     if (Chance(1, 3)) {
       job_.mutable_eval()->set_batches(1);
-      if (Chance(39, 40)) job_.mutable_data()->set_validation_fraction(0.1);
+      if (Chance(59, 60)) job_.mutable_data()->set_validation_fraction(0.1);
     }
   }
 
@@ -132,6 +140,9 @@ std::string BrokenMoeRule(const v1::MoeConfig& moe) {
   if (moe.top_k() == 1 &&
       moe.top_k_normalization() != v1::TOP_K_NORMALIZATION_RAW) {
     return "model.moe.top_k_normalization";
+  }
+  if (moe.max_rows_factor() != 0 && moe.max_rows_factor() < 1) {
+    return "model.moe.max_rows_factor";
   }
   if (moe.shared_expert_gate() && moe.shared_expert_hidden_size() == 0) {
     return "model.moe.shared_expert_gate";
@@ -167,6 +178,9 @@ std::string BrokenRule(const v1::TrainingJob& job) {
   }
   if (job.eval().batches() > 0 && job.data().validation_fraction() == 0) {
     return "data.validation_fraction";
+  }
+  if (job.output().taps_size() > 0 && job.output().tap_step() == 0) {
+    return "output.taps";
   }
   return "";
 }

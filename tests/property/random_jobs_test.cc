@@ -2,7 +2,8 @@
 // compiles to a plan that verifies, and a sample of every strategy and order
 // runs, with dead memory poisoned, to the bits of the plain order.
 //
-// WEFT_RANDOM_JOBS says how many jobs are drawn.
+// WEFT_RANDOM_JOBS says how many jobs are drawn. Of each order and strategy the
+// first ten run that have a world of at most four.
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
@@ -35,7 +36,7 @@ constexpr int kJobs = 400;
 constexpr int kRunsOfAKind = 1;
 #else
 constexpr int kJobs = 4000;
-constexpr int kRunsOfAKind = 5;
+constexpr int kRunsOfAKind = 10;
 #endif
 
 constexpr int kLargestWorldRun = 4;
@@ -69,6 +70,7 @@ v1::TrainingJob Plain(v1::TrainingJob job) {
   job.mutable_schedule()->set_delay_wgrad(false);
   job.mutable_fsdp()->clear_prefetch_bytes();
   job.mutable_fsdp()->clear_reduce_bytes();
+  job.clear_output();
   return job;
 }
 
@@ -79,6 +81,12 @@ void ExpectBitsOfThePlainOrder(const v1::TrainingJob& job) {
   ASSERT_OK_AND_ASSIGN(const exec::testing::RunBits plain,
                        exec::testing::RunUndelayed(Plain(job), kSteps));
   EXPECT_EQ(exec::testing::HarmOf(run, plain), "");
+}
+
+// Routing of random weights may send more rows than a factor allows.
+bool CanRun(const v1::TrainingJob& job) {
+  return job.parallel().world() <= kLargestWorldRun &&
+         job.model().moe().max_rows_factor() == 0;
 }
 
 class RandomJobsTest : public ::testing::Test {
@@ -104,8 +112,7 @@ class RandomJobsTest : public ::testing::Test {
     ASSERT_GE(plan.train.arena_bytes,
               *std::max_element(live.begin(), live.end()));
     ++counts.verified;
-    if (counts.ran < kRunsOfAKind &&
-        job.parallel().world() <= kLargestWorldRun) {
+    if (counts.ran < kRunsOfAKind && CanRun(job)) {
       ++counts.ran;
       ExpectBitsOfThePlainOrder(job);
     }
