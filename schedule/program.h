@@ -95,7 +95,11 @@ struct Value {
   int64_t offset = 0;  // in the arena of its space
 };
 
-enum class ProgramKind : uint8_t { kTrain, kEval };
+enum class ProgramKind : uint8_t {
+  kTrain,
+  kEval,    // forwards only
+  kReplay,  // a training step without its optimizer; see replay.h
+};
 
 struct Program {
   ProgramKind kind = ProgramKind::kTrain;

@@ -13,6 +13,7 @@ namespace {
 
 const char* TitleOf(const Program& program) {
   if (program.kind == ProgramKind::kEval) return "eval";
+  if (program.kind == ProgramKind::kReplay) return "replay";
   const bool tapped =
       std::any_of(program.ops.begin(), program.ops.end(),
                   [](const Op& op) { return op.kind == OpKind::kTap; });

@@ -30,7 +30,7 @@ namespace weft::schedule {
 //              overwriting and then adding; what is written is what is reduced,
 //              as often as the strategy says, after the last write and before
 //              the control op; every bucket is optimized once, after the
-//              control op
+//              control op, and none in a replay
 //   values     every value is written before it is read, it lies aligned in its
 //              arena, and its memory is taken by another only after its last
 //              use

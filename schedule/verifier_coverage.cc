@@ -16,7 +16,7 @@ Instance InstanceOf(const Op& op) {
 
 // Whether a program runs the phases of nodes that are `phase`.
 bool Runs(const Program& program, model::Phase phase) {
-  return program.kind == ProgramKind::kTrain || phase == model::Phase::kForward;
+  return program.kind != ProgramKind::kEval || phase == model::Phase::kForward;
 }
 
 // An op that stands where `missing` should: of its layer and microbatch, or

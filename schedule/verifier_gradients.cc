@@ -176,13 +176,13 @@ absl::Status Collections(const Subject& s, const HappensBefore& before) {
   for (int id = 0; id < s.program.ops.size(); ++id) {
     const OpKind kind = s.program.ops[id].kind;
     if (kind != OpKind::kAdd && kind != OpKind::kReduce) continue;
-    if (s.program.kind != ProgramKind::kTrain) {
+    if (s.program.kind == ProgramKind::kEval) {
       return Broken("gradients", id, Name(kind), " in a program of forwards");
     }
     if (kind == OpKind::kAdd) RETURN_IF_ERROR(CollectOnce(s, id, adds));
     if (kind == OpKind::kReduce) RETURN_IF_ERROR(CollectOnce(s, id, reduces));
   }
-  if (s.program.kind == ProgramKind::kTrain) {
+  if (s.program.kind != ProgramKind::kEval) {
     RETURN_IF_ERROR(AllCollected(s, adds, reduces));
   }
   return WrittenBeforeCollected(s, before, adds, reduces);
@@ -200,7 +200,9 @@ absl::Status FindOptimizers(const Subject& s, const HappensBefore& before,
     }
     if (op.kind != OpKind::kOptimizer) continue;
     if (s.program.kind != ProgramKind::kTrain) {
-      return Broken("gradients", id, "optimizes in a program of forwards");
+      return Broken(
+          "gradients", id, "optimizes in a program of ",
+          s.program.kind == ProgramKind::kEval ? "forwards" : "a replay");
     }
     if (control < 0 || !before(control, id)) {
       return Broken("gradients", id, "optimizes before the control op");
@@ -233,7 +235,8 @@ absl::Status Optimizer(const Subject& s, const HappensBefore& before) {
       return Broken("gradients", control, "starts before op ", id,
                     " has reduced bucket ", op.bucket);
     }
-    if (op.kind == OpKind::kReduce && optimizers.count(op.bucket) == 0) {
+    if (op.kind == OpKind::kReduce && s.program.kind == ProgramKind::kTrain &&
+        optimizers.count(op.bucket) == 0) {
       return Broken("gradients", id, "reduces bucket ", op.bucket,
                     ", which no op optimizes");
     }

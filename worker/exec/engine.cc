@@ -69,7 +69,7 @@ absl::Status EngineImpl::RunProgram(const LoweredProgram& program,
 absl::Status EngineImpl::RunStep(int64_t step, int64_t control_word,
                                  StepResult* result) {
   step_ = step;
-  training_ = true;
+  mode_ = Mode::kTrain;
   exchanged_bytes_ = 0;
   double* record = reinterpret_cast<double*>(control_->data());
   record[fsdp::ControlRecord::kWord] = static_cast<double>(control_word);
@@ -80,6 +80,7 @@ absl::Status EngineImpl::RunStep(int64_t step, int64_t control_word,
   const StepProgram& program = taps ? tapped_ : train_;
   const absl::Status status =
       RunProgram(*program.lowered, data::Split::kTrain, step - 1);
+  if (gate_has_tripped_) return Replay();
   if (!status.ok()) return Annotate(status, absl::StrCat("step ", step));
   has_tapped_ |= taps;
   result->is_tapped = taps;
@@ -94,15 +95,15 @@ absl::Status EngineImpl::FinishControl(void* engine) {
       fsdp::ControlRecord::Doubles(self.plan_.shape.microbatches);
   self.totals_ = fsdp::SumControl(records, self.plan_.world.size,
                                   self.plan_.shape.microbatches);
-  return self.training_ ? self.FinishTrainControl() : absl::OkStatus();
+  return self.mode_ == Mode::kTrain ? self.FinishTrainControl()
+                                    : absl::OkStatus();
 }
 
 // All ranks read the same records, so all fail, or none.
 absl::Status EngineImpl::FinishTrainControl() {
   if (!std::isfinite(totals_.norm)) {
-    return absl::OutOfRangeError(absl::StrCat(
-        "the gradient norm is ", totals_.norm, " (loss ", totals_.mean_loss(),
-        "); the weights are those before the step"));
+    gate_has_tripped_ = true;
+    return absl::OutOfRangeError("the gradient norm is not finite");
   }
   scalars_ = fsdp::ScalarsOf(adamw_, fsdp::LearningRate(rates_, step_), step_,
                              totals_.norm);
@@ -158,7 +159,7 @@ absl::StatusOr<v1::EvalMetrics> EngineImpl::RunEval(int64_t batches) {
   if (eval_ == nullptr) {
     return absl::FailedPreconditionError("the job has no validation program");
   }
-  training_ = false;
+  mode_ = Mode::kEval;
   double loss_sum = 0;
   double tokens = 0;
   for (int64_t batch = 0; batch < batches; ++batch) {

@@ -18,6 +18,7 @@
 #include "kernels/device/device.h"
 #include "schedule/plan.h"
 #include "worker/exec/engine.h"
+#include "worker/exec/finite_check.h"
 #include "worker/exec/lowering.h"
 #include "worker/exec/overlap.h"
 #include "worker/layers/node_context.h"
@@ -49,6 +50,9 @@ class EngineImpl : public Engine {
   int64_t live_set_excess_bytes() const override;
 
  private:
+  // What the program that runs is for.
+  enum class Mode : uint8_t { kTrain, kEval, kReplay };
+
   // A program of a training step.
   struct StepProgram {
     std::unique_ptr<LoweredProgram> lowered;
@@ -77,9 +81,17 @@ class EngineImpl : public Engine {
   absl::Status RunProgram(const LoweredProgram& program, data::Split split,
                           int64_t batch);
   absl::Status Drain();
+  device::Stream* StreamOf(schedule::StreamKind kind) const {
+    return streams_[static_cast<int>(kind)].get();
+  }
   // A HostFn: the launching thread's part of the control op.
   static absl::Status FinishControl(void* engine);
   absl::Status FinishTrainControl();
+  // After a step whose gradient norm was not finite: runs it again and looks
+  // where that began. The error to fail the step with, the same on all ranks.
+  absl::Status Replay();
+  absl::StatusOr<std::string> FindFirstNonFinite();
+  absl::StatusOr<std::optional<Finding>> CheckWeights();
   void FillMetrics(const StepProgram& ran, int64_t begin_ns, int64_t end_ns,
                    StepResult* result);
   double ExpertImbalance() const;
@@ -111,7 +123,8 @@ class EngineImpl : public Engine {
   int64_t resident_bytes_ = 0;  // parameters, gradients, optimizer, staging
 
   // Of the step that runs.
-  bool training_ = false;
+  Mode mode_ = Mode::kTrain;
+  bool gate_has_tripped_ = false;
   int64_t step_ = 0;
   fsdp::OptimizerScalars scalars_;
   fsdp::ControlTotals totals_;

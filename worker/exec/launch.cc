@@ -33,6 +33,9 @@ absl::Status RunAll(const Launch& launch, device::Stream& stream) {
   if (launch.work != nullptr) {
     RETURN_IF_ERROR(launch.work(launch.arg, stream));
   }
+  if (launch.after != nullptr) {
+    RETURN_IF_ERROR(launch.after(launch.after_arg, stream));
+  }
   RETURN_IF_ERROR(Bury(launch, stream));
   if (launch.check != nullptr) return Check(*launch.device, *launch.check);
   return absl::OkStatus();

@@ -35,6 +35,9 @@ struct LiveSetCheck {
 struct Launch {
   device::WorkFn work = nullptr;  // null: the op is only a point in the order
   void* arg = nullptr;
+  // Looks at what the work left behind; null: nobody does.
+  device::WorkFn after = nullptr;
+  void* after_arg = nullptr;
   device::Device* device = nullptr;
   // Written for the first time by this op: poisoned before it runs.
   absl::Span<const Region> first_written;

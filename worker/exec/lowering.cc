@@ -59,6 +59,7 @@ absl::Status LoweredProgram::LowerAll(const Program& program) {
     }
     RETURN_IF_ERROR(Look(id));
     RETURN_IF_ERROR(BindWork(program, id));
+    if (b_.check_finite) RETURN_IF_ERROR(BindFiniteCheck(program, id));
   }
   RETURN_IF_ERROR(BindMemory(program));
   RETURN_IF_ERROR(CreateEvents(program));

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "kernels/device/device.h"
 #include "schedule/plan.h"
 #include "worker/exec/engine.h"
+#include "worker/exec/finite_check.h"
 #include "worker/exec/launch.h"
 #include "worker/exec/lifetimes.h"
 #include "worker/exec/tap.h"
@@ -57,6 +59,8 @@ struct Bindings {
   ReleasedMemory released_memory = ReleasedMemory::kKeep;
   bool record_spans = true;
   bool check_live_set = false;
+  // Checks after every op whether what it wrote is finite.
+  bool check_finite = false;
 };
 
 // Owns what the entries point to. Not moved once lowered.
@@ -74,6 +78,8 @@ class LoweredProgram {
   const std::deque<TapWork>& taps() const { return taps_; }
   int64_t peak_live_bytes() const { return peak_live_bytes_; }
   int64_t live_set_excess_bytes() const;
+  // With check_finite: the first of the last run, in the order of the ops.
+  std::optional<Finding> FirstNonFinite() const;
 
  private:
   // A node phase bound to its memory.
@@ -102,6 +108,13 @@ class LoweredProgram {
   void BindOptimizer(const schedule::Program& program, int id);
   absl::Status BindTap(const schedule::Program& program, int id);
   absl::Status BindWorkspace(layers::NodeContext& ctx);
+  absl::Status BindFiniteCheck(const schedule::Program& program, int id);
+  std::vector<CheckedRange> WrittenBy(const schedule::Program& program,
+                                      const schedule::Op& op) const;
+  std::vector<CheckedRange> ValuesWrittenBy(const schedule::Program& program,
+                                            const schedule::Op& op) const;
+  std::vector<CheckedRange> GradientsWrittenBy(const schedule::Program& program,
+                                               const schedule::Op& op) const;
   absl::Status BindMemory(const schedule::Program& program);
   // Called with every op: now and then, whether the device has failed.
   absl::Status Look(int id) const;
@@ -147,6 +160,7 @@ class LoweredProgram {
   std::deque<fsdp::ControlWork> controls_;
   std::deque<fsdp::OptimizerWork> optimizers_;
   std::deque<TapWork> taps_;
+  std::deque<FiniteCheck> finite_checks_;  // by op
   std::deque<CountsTally> tallies_;
   std::deque<std::vector<void*>> args_;
   std::deque<std::vector<const float*>> params_;

@@ -178,7 +178,7 @@ void LoweredProgram::BindReduce(const Program& program, int id) {
 
 void LoweredProgram::BindControl(const Program& program, int id) {
   std::vector<fsdp::SliceView>& slices = slices_.emplace_back();
-  if (program.kind == schedule::ProgramKind::kTrain) {
+  if (program.kind != schedule::ProgramKind::kEval) {
     for (const fsdp::Bucket& bucket : b_.plan->units.buckets) {
       const fsdp::Range slice = b_.buckets->slice(bucket.id);
       slices.push_back(

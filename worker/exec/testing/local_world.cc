@@ -105,7 +105,13 @@ absl::Status LocalWorld::CreateRank(int rank) {
       options_.finished(rank, stream);
     };
   }
-  if (observer.finished || observer.creates_event) {
+  if (options_.allocated) {
+    observer.allocated = [this, rank](device::MemoryCategory category,
+                                      device::Buffer& buffer) {
+      options_.allocated(rank, category, buffer);
+    };
+  }
+  if (observer.finished || observer.creates_event || observer.allocated) {
     r.device = ObserveDevice(std::move(r.device), std::move(observer));
   }
   if (options_.wrap_device) {

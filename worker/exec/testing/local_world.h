@@ -49,6 +49,10 @@ struct LocalWorldOptions {
       wrap_device;
   // Called before each event that a rank's device creates.
   std::function<void(device::Device& device)> creates_event;
+  // Called with device memory that a rank has allocated.
+  std::function<void(int rank, device::MemoryCategory category,
+                     device::Buffer& buffer)>
+      allocated;
   // Where the weights start, on all ranks; null: from the job's seed.
   const InitialWeights* initial_weights = nullptr;
   // Clock of each rank; empty: real clocks.

@@ -65,7 +65,9 @@ class ObservedDevice : public device::Device {
   }
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(
       int64_t bytes, MemoryCategory category) override {
-    return inner_->Allocate(bytes, category);
+    ASSIGN_OR_RETURN(auto buffer, inner_->Allocate(bytes, category));
+    if (observer_.allocated) observer_.allocated(category, *buffer);
+    return buffer;
   }
   absl::StatusOr<std::unique_ptr<Buffer>> AllocateHost(int64_t bytes) override {
     return inner_->AllocateHost(bytes);

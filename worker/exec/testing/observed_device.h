@@ -10,12 +10,15 @@
 
 namespace weft::exec::testing {
 
-// Either may be empty.
+// Any may be empty.
 struct DeviceObserver {
   // Called on the stream's own thread after each work item.
   std::function<void(absl::string_view stream)> finished;
   // Called before an event is created.
   std::function<void(device::Device& device)> creates_event;
+  // Called with device memory when it has been allocated.
+  std::function<void(device::MemoryCategory category, device::Buffer& buffer)>
+      allocated;
 };
 
 // Wraps `device`: the same but for the calls of the observer.

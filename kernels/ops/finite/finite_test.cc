@@ -1,0 +1,62 @@
+#include "kernels/ops/finite/finite.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/ops/testing/testing.h"
+
+namespace weft::ops {
+namespace {
+
+using testing::InlineStream;
+
+template <typename T>
+NonFinite Find(const std::vector<T>& x, DType dtype) {
+  NonFinite found;
+  found.index = -2;
+  FindNonFinite({static_cast<int64_t>(x.size()), dtype, x.data(), &found},
+                InlineStream());
+  return found;
+}
+
+template <typename Float>
+void FindsTheFirst(DType dtype) {
+  using Limits = std::numeric_limits<Float>;
+  for (const int64_t at : {0, 1, 7, 8, 63, 99}) {
+    std::vector<Float> x(100, Limits::max());
+    x[3] = Limits::denorm_min();
+    x[4] = -Limits::max();
+    EXPECT_EQ(Find(x, dtype).index, -1);
+    x[at] = -Limits::infinity();
+    x[99] = at == 99 ? x[99] : Limits::quiet_NaN();
+    EXPECT_EQ(Find(x, dtype).index, at);
+    EXPECT_EQ(Find(x, dtype).value, -std::numeric_limits<double>::infinity());
+    x[at] = Limits::quiet_NaN();
+    EXPECT_EQ(Find(x, dtype).index, at);
+    EXPECT_TRUE(std::isnan(Find(x, dtype).value));
+  }
+}
+
+TEST(FiniteTest, FindsTheFirstOfF32) { FindsTheFirst<float>(DType::kF32); }
+TEST(FiniteTest, FindsTheFirstOfF64) { FindsTheFirst<double>(DType::kF64); }
+
+TEST(FiniteTest, FindsTheFirstOfBf16) {
+  std::vector<uint16_t> x(20, 0x7f7f);  // the largest number
+  EXPECT_EQ(Find(x, DType::kBf16).index, -1);
+  x[17] = 0x7f80;
+  EXPECT_EQ(Find(x, DType::kBf16).index, 17);
+  EXPECT_EQ(Find(x, DType::kBf16).value,
+            std::numeric_limits<double>::infinity());
+  x[5] = 0xffc0;
+  EXPECT_EQ(Find(x, DType::kBf16).index, 5);
+  EXPECT_TRUE(std::isnan(Find(x, DType::kBf16).value));
+}
+
+TEST(FiniteTest, NothingIsFinite) {
+  EXPECT_EQ(Find(std::vector<float>(), DType::kF32).index, -1);
+}
+
+}  // namespace
+}  // namespace weft::ops
