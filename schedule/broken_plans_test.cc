@@ -54,6 +54,26 @@ class BrokenPlanTest : public testing::Test {
     });
   }
 
+  // The largest value that op `id` is the first to use and, if `alone`, the
+  // last.
+  int ValueOf(int id, bool alone) {
+    int largest = -1;
+    for (int value : ops()[id].args) {
+      bool shared = false;
+      for (int other = 0; other < (alone ? ops().size() : id); ++other) {
+        const std::vector<int>& args = ops()[other].args;
+        shared |=
+            other != id && std::count(args.begin(), args.end(), value) > 0;
+      }
+      if (!shared && (largest < 0 || plan_.train.values[value].bytes >
+                                         plan_.train.values[largest].bytes)) {
+        largest = value;
+      }
+    }
+    EXPECT_GE(largest, 0) << "op " << id << " has no value of its own";
+    return std::max(largest, 0);
+  }
+
   void Expect(const std::string& proof, std::vector<int> named,
               const std::string& detail) {
     const absl::Status status =
@@ -182,6 +202,38 @@ TEST_F(BrokenPlanTest, MemoryTakenBeforeItsLastReader) {
   plan_.train.values[op.args.back()].offset =
       plan_.train.values[op.args.front()].offset;
   Expect("values", {reader}, "takes the memory of value");
+}
+
+// Of one value's memory a second one takes a part, in order, and a third one
+// the rest, in no order with the first one's use.
+TEST_F(BrokenPlanTest, MemoryTakenPartByPartBeforeItsLastReader) {
+  v1::TrainingJob job = WovenJob();
+  job.mutable_model()->add_dense_layers(0);
+  Compile(job);
+  Program& program = plan_.train;
+  SpreadOut(program);
+  // A gather of a later bucket, ahead of the release that waits for the layer.
+  const int last_use = FindNode(NodeKind::kPreDispatch, Phase::kForward, 0);
+  const int gather = FindKind(OpKind::kRelease, last_use);
+  MoveOp(program,
+         Find(
+             [](const Op& op) {
+               return op.kind == OpKind::kGather && op.waits.empty();
+             },
+             gather),
+         gather);
+  EXPECT_OK(VerifyProgram(program, plan_.model, plan_.units));
+  const int first = ValueOf(last_use, /*alone=*/true);
+  const int second = ValueOf(last_use + 1, /*alone=*/false);
+  Value& begin = program.values[second];
+  Value& rest = program.values[ops()[gather].args[0]];
+  const int64_t bytes = program.values[first].bytes;
+  ASSERT_GT(bytes, begin.bytes);
+  begin.offset = program.values[first].offset = program.arena_bytes;
+  rest.offset = begin.offset + (begin.bytes + 63) / 64 * 64;
+  program.arena_bytes = rest.offset + bytes + rest.bytes;
+  Expect("values", {gather, last_use},
+         absl::StrCat("takes the memory of value ", first));
 }
 
 TEST_F(BrokenPlanTest, ValuesThatDoNotFitTheArena) {

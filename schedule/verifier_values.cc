@@ -1,4 +1,3 @@
-#include <iterator>
 #include <map>
 #include <set>
 #include <vector>
@@ -111,33 +110,52 @@ class Occupancy {
   }
 
  private:
+  // Memory up to `end` that `value` was the last to take.
+  struct Part {
+    int64_t end = 0;
+    int value = -1;
+  };
+
+  // A value may lose its memory part by part: each part is held until another
+  // value takes it.
   absl::Status Enter(int id, int value) {
     const Value& v = s_.program.values[value];
     const int64_t end = v.offset + v.bytes;
-    auto it = by_begin_.lower_bound(v.offset);
-    if (it != by_begin_.begin()) {
-      const Value& left = s_.program.values[std::prev(it)->second];
-      if (left.offset + left.bytes > v.offset) --it;
-    }
-    while (it != by_begin_.end() && it->first < end) {
-      for (int use : uses_[it->second]) {
+    if (v.bytes == 0) return absl::OkStatus();
+    Cut(v.offset);
+    Cut(end);
+    const auto first = by_begin_.lower_bound(v.offset);
+    const auto last = by_begin_.lower_bound(end);
+    for (auto it = first; it != last; ++it) {
+      const int holder = it->second.value;
+      for (int use : uses_[holder]) {
         if (!before_(use, id)) {
-          return Broken("values", id, "takes the memory of value ", it->second,
+          return Broken("values", id, "takes the memory of value ", holder,
                         ", which op ", use, " may still use");
         }
       }
-      evicted_[it->second] = id;
-      it = by_begin_.erase(it);
+      evicted_[holder] = id;
     }
-    if (v.bytes > 0) by_begin_[v.offset] = value;
+    by_begin_.erase(first, last);
+    by_begin_[v.offset] = {end, value};
     return absl::OkStatus();
+  }
+
+  // Splits the part that reaches across `at`.
+  void Cut(int64_t at) {
+    auto it = by_begin_.lower_bound(at);
+    if (it == by_begin_.begin()) return;
+    --it;
+    if (it->second.end <= at) return;
+    by_begin_[at] = it->second;
+    it->second.end = at;
   }
 
   const Subject& s_;
   const HappensBefore& before_;
-  std::map<int64_t, int> by_begin_;     // offset -> value
+  std::map<int64_t, Part> by_begin_;    // by offset
   std::vector<std::vector<int>> uses_;  // by value
-  std::vector<int> evicted_;            // by value: the op that took over
+  std::vector<int> evicted_;            // by value: an op that took a part
 };
 
 constexpr int64_t kAlignment = 64;  // bytes
