@@ -5,12 +5,14 @@
 #include <memory>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "client/golden_files.h"
 #include "client/golden_hugging_face.h"
 #include "client/golden_megatron.h"
+#include "client/golden_taps.h"
 #include "data/format/indexed_dataset_writer.h"
 
 namespace weft::client {
@@ -64,6 +66,12 @@ void SetMicrobatches(const std::vector<int64_t>& sequences,
   }
 }
 
+void SetTaps(const GoldenCase& golden, v1::OutputConfig& output) {
+  if (!golden.logits.empty()) output.add_taps(LogitsOf(golden).name);
+  if (!golden.routing.empty()) output.add_taps(RoutingOf(golden).name);
+  if (output.taps_size() > 0) output.set_tap_step(1);
+}
+
 std::string MaskPrefix(const std::string& prefix) {
   return absl::StrCat(prefix, ".loss-mask");
 }
@@ -112,6 +120,13 @@ absl::StatusOr<GoldenCase> ReadGoldenCase(const std::string& folder) {
   return golden;
 }
 
+int64_t GoldenCase::RoutedLayer() const {
+  const auto& dense = job.model().dense_layers();
+  int64_t layer = 0;
+  while (absl::c_linear_search(dense, layer)) ++layer;
+  return layer;
+}
+
 absl::StatusOr<v1::TrainingJob> MakeGoldenJob(const GoldenCase& golden,
                                               const GoldenOptions& options,
                                               const std::string& prefix) {
@@ -131,6 +146,7 @@ absl::StatusOr<v1::TrainingJob> MakeGoldenJob(const GoldenCase& golden,
   job.mutable_fsdp()->set_strategy(options.strategy);
   job.mutable_output()->set_final_parameters(true);
   job.mutable_output()->set_gradients_step(1);
+  SetTaps(golden, *job.mutable_output());
   return job;
 }
 

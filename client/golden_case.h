@@ -35,6 +35,7 @@ struct GoldenStep {
 // ||a - b|| / ||b||, for the worst of them.
 struct GoldenBounds {
   double losses = 2e-6;  // also of routers, and of the objective
+  double logits = 5e-6;  // of a sequence
   double gradients = 3e-5;
   double norms = 0;
   // Of the change of a parameter over all steps; none: not compared.
@@ -63,7 +64,13 @@ struct GoldenCase {
   // count.
   std::vector<int32_t> loss_mask;
   std::vector<GoldenStep> steps;
+  // Of the first sequences of the first step; empty: not compared.
+  std::vector<float> logits;     // [sequences, sequence_length, vocab_size]
+  std::vector<int32_t> routing;  // [sequences, sequence_length, top_k] experts
   GoldenBounds bounds;
+
+  // The first layer with experts, where `routing` is.
+  int64_t RoutedLayer() const;
 };
 
 // DATA_LOSS, naming file and field, when the folder does not hold what it must;
@@ -82,7 +89,8 @@ struct GoldenOptions {
 };
 
 // The job that runs a case on the datasets at `prefix`, and writes gradients of
-// its first step and final parameters. INVALID_ARGUMENT when the batch cannot
+// its first step, final parameters, and what else of the first step the case
+// knows. INVALID_ARGUMENT when the batch cannot
 // be divided so.
 absl::StatusOr<v1::TrainingJob> MakeGoldenJob(const GoldenCase& golden,
                                               const GoldenOptions& options,

@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "base/status_macros.h"
+#include "client/golden_taps.h"
 #include "client/golden_tensors.h"
 #include "client/run_results.h"
 
@@ -159,6 +161,58 @@ absl::StatusOr<std::vector<GoldenRow>> CompareParameters(
   return rows;
 }
 
+// The error is the number of tokens that went to other experts.
+GoldenRow CompareRouting(const GoldenCase& golden, std::vector<int32_t> actual,
+                         const TappedValue& value) {
+  const int64_t length = golden.job.data().sequence_length();
+  GoldenRow row = {"routing", "", 0, 0};
+  std::vector<int32_t> expected = golden.routing;
+  const int64_t k = value.columns;
+  for (int64_t token = 0; token * k < static_cast<int64_t>(expected.size());
+       ++token) {
+    const auto ours = actual.begin() + token * k;
+    const auto theirs = expected.begin() + token * k;
+    std::sort(ours, ours + k);
+    std::sort(theirs, theirs + k);
+    if (std::equal(ours, ours + k, theirs)) continue;
+    if (row.error++ > 0) continue;
+    row.worst = absl::StrCat(value.name, " of sequence ", token / length,
+                             ", position ", token % length);
+  }
+  return row;
+}
+
+// Logits and routing of the sequences that the case knows.
+absl::StatusOr<std::vector<GoldenRow>> CompareTaps(
+    const GoldenCase& golden, const v1::TrainingJob& job,
+    const std::string& artifacts) {
+  const int64_t length = job.data().sequence_length();
+  std::vector<GoldenRow> rows;
+  if (!golden.logits.empty()) {
+    const TappedValue value = LogitsOf(golden);
+    const int64_t elements = length * value.columns;  // of a sequence
+    const int64_t sequences = golden.logits.size() / elements;
+    ASSIGN_OR_RETURN(const std::vector<float> logits,
+                     ReadTappedFloats(job, artifacts, value, sequences));
+    rows.push_back({"logits", "", 0, golden.bounds.logits});
+    for (int64_t i = 0; i < sequences; ++i) {
+      Worsen(
+          rows.back(), absl::StrCat("sequence ", i),
+          NormError(
+              absl::MakeSpan(logits).subspan(i * elements, elements),
+              absl::MakeSpan(golden.logits).subspan(i * elements, elements)));
+    }
+  }
+  if (!golden.routing.empty()) {
+    const TappedValue value = RoutingOf(golden);
+    const int64_t tokens = golden.routing.size() / value.columns;
+    ASSIGN_OR_RETURN(std::vector<int32_t> routing,
+                     ReadTappedIndices(job, artifacts, value, tokens / length));
+    rows.push_back(CompareRouting(golden, std::move(routing), value));
+  }
+  return rows;
+}
+
 bool HasRouterLosses(const GoldenCase& golden) {
   return std::any_of(
       golden.steps.begin(), golden.steps.end(),
@@ -168,7 +222,8 @@ bool HasRouterLosses(const GoldenCase& golden) {
 }  // namespace
 
 absl::StatusOr<std::vector<GoldenRow>> CheckGolden(
-    const GoldenCase& golden, const std::string& artifacts) {
+    const GoldenCase& golden, const v1::TrainingJob& job,
+    const std::string& artifacts) {
   ASSIGN_OR_RETURN(const std::vector<StepNumbers> steps, ReadSteps(artifacts));
   if (steps.size() != golden.steps.size()) {
     return absl::DataLossError(absl::StrCat(artifacts, ": the job logged ",
@@ -181,6 +236,9 @@ absl::StatusOr<std::vector<GoldenRow>> CheckGolden(
                      _ << artifacts);
     rows.push_back(std::move(row));
   }
+  ASSIGN_OR_RETURN(const std::vector<GoldenRow> taps,
+                   CompareTaps(golden, job, artifacts));
+  rows.insert(rows.end(), taps.begin(), taps.end());
   ASSIGN_OR_RETURN(
       const std::vector<TensorPair> gradients,
       ReadTensorPairs(golden, artifacts + "/gradients", kGradientTensors));

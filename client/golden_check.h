@@ -22,11 +22,13 @@ struct GoldenRow {
 
 // Compares losses and gradient norms of all steps, the gradients of the first
 // and the parameters after the last, within the bounds of the case; where the
-// case has them, losses of routers and the objective, too. `artifacts` is the
-// job's folder. NOT_FOUND or DATA_LOSS, naming the file, when something to
-// compare is missing or of another shape.
+// case has them, losses of routers, the objective, logits and routing, too.
+// `job` is one that MakeGoldenJob made, `artifacts` its folder. NOT_FOUND or
+// DATA_LOSS, naming the file, when something to compare is missing or of
+// another shape.
 absl::StatusOr<std::vector<GoldenRow>> CheckGolden(
-    const GoldenCase& golden, const std::string& artifacts);
+    const GoldenCase& golden, const v1::TrainingJob& job,
+    const std::string& artifacts);
 
 }  // namespace weft::client
 

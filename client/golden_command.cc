@@ -42,7 +42,7 @@ absl::StatusOr<std::vector<GoldenRow>> RunCase(
     return absl::AbortedError(absl::StrCat(
         "job ", ended.id(), " did not succeed: ", ended.message()));
   }
-  return CheckGolden(golden, ended.artifacts());
+  return CheckGolden(golden, ended.spec(), ended.artifacts());
 }
 
 std::string ToTable(const std::vector<ModelRow>& rows) {

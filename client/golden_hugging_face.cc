@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "checkpoint/format/hugging_face_config.h"
 #include "checkpoint/format/hugging_face_names.h"
@@ -13,6 +14,9 @@
 namespace weft::client {
 namespace {
 
+using checkpoint::SafetensorsFile;
+using checkpoint::SafetensorsType;
+using checkpoint::SafetensorsView;
 using Json = nlohmann::json;
 
 absl::StatusOr<std::vector<double>> Numbers(const Json& json, const char* key,
@@ -50,12 +54,33 @@ absl::Status ReadExpected(GoldenCase& golden) {
   return ReadOptimizer(expected, path, golden.job.mutable_optimizer());
 }
 
+// Those of the last position, which predicts nothing, are left out.
+absl::Status ReadLogits(const SafetensorsFile& file, GoldenCase& golden) {
+  const SafetensorsView* view = file.Find("logits_step0");
+  if (view == nullptr) return absl::OkStatus();
+  const int64_t predicting = golden.job.data().sequence_length();
+  const int64_t vocab = golden.job.model().vocab_size();
+  const std::vector<int64_t> shape = {golden.batch, predicting + 1, vocab};
+  if (view->type != SafetensorsType::kF32 || view->shape != shape) {
+    return absl::DataLossError(absl::StrCat(file.path(),
+                                            ": logits_step0 must be F32 [",
+                                            absl::StrJoin(shape, ", "), "]"));
+  }
+  const std::vector<float> all = FloatsOf(*view);
+  for (int64_t i = 0; i < golden.batch; ++i) {
+    const auto begin = all.begin() + i * (predicting + 1) * vocab;
+    golden.logits.insert(golden.logits.end(), begin,
+                         begin + predicting * vocab);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ReadBatches(GoldenCase& golden) {
-  ASSIGN_OR_RETURN(const auto file, checkpoint::SafetensorsFile::Open(
-                                        golden.folder + "/batch.safetensors"));
+  ASSIGN_OR_RETURN(const auto file,
+                   SafetensorsFile::Open(golden.folder + "/batch.safetensors"));
   const int64_t steps = golden.steps.size();
-  const checkpoint::SafetensorsView* ids = file.Find("input_ids");
-  if (ids == nullptr || ids->type != checkpoint::SafetensorsType::kI64 ||
+  const SafetensorsView* ids = file.Find("input_ids");
+  if (ids == nullptr || ids->type != SafetensorsType::kI64 ||
       ids->shape.size() != 3 || ids->shape[0] != steps || ids->shape[1] < 1 ||
       ids->shape[2] < 2) {
     return absl::DataLossError(absl::StrCat(
@@ -66,7 +91,7 @@ absl::Status ReadBatches(GoldenCase& golden) {
   golden.job.mutable_data()->set_sequence_length(
       static_cast<int32_t>(ids->shape[2] - 1));
   ASSIGN_OR_RETURN(golden.tokens, TokensOf(file, *ids));
-  return absl::OkStatus();
+  return ReadLogits(file, golden);
 }
 
 }  // namespace

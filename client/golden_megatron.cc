@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "checkpoint/format/megatron_config.h"
 #include "checkpoint/format/megatron_names.h"
@@ -223,6 +224,42 @@ absl::Status BatchReader::Read() {
   return absl::OkStatus();
 }
 
+absl::Status CheckShape(const SafetensorsFile& file, const char* name,
+                        SafetensorsType type,
+                        const std::vector<int64_t>& shape) {
+  const SafetensorsView* view = file.Find(name);
+  if (view != nullptr && view->type == type && view->shape == shape) {
+    return absl::OkStatus();
+  }
+  return absl::DataLossError(absl::StrCat(file.path(), ": ", name, " must be ",
+                                          Name(type), " [",
+                                          absl::StrJoin(shape, ", "), "]"));
+}
+
+// Token t of the trace is position t / sequences of sequence t % sequences.
+absl::Status ReadTrace(const SafetensorsFile& file, GoldenCase& golden) {
+  const int64_t sequences = golden.microbatches[0];
+  const int64_t length = golden.job.data().sequence_length();
+  RETURN_IF_ERROR(
+      CheckShape(file, "logits", SafetensorsType::kF32,
+                 {sequences, length, golden.job.model().vocab_size()}));
+  golden.logits = FloatsOf(*file.Find("logits"));
+  const int64_t k = golden.job.model().moe().top_k();
+  if (k == 0) return absl::OkStatus();
+  constexpr char kExperts[] = "router.topk_ids";
+  RETURN_IF_ERROR(CheckShape(file, kExperts, SafetensorsType::kI64,
+                             {sequences * length, k}));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> experts,
+                   TokensOf(file, *file.Find(kExperts)));
+  golden.routing.resize(experts.size());
+  for (int64_t token = 0; token < sequences * length; ++token) {
+    const int64_t at = token % sequences * length + token / sequences;
+    std::copy_n(experts.begin() + token * k, k,
+                golden.routing.begin() + at * k);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ReadMegatronCase(GoldenCase& golden) {
@@ -240,6 +277,13 @@ absl::Status ReadMegatronCase(GoldenCase& golden) {
   ASSIGN_OR_RETURN(const auto file,
                    SafetensorsFile::Open(golden.folder + "/batch.safetensors"));
   RETURN_IF_ERROR(BatchReader(file, golden).Read());
+  const auto trace =
+      SafetensorsFile::Open(golden.folder + "/trace_step0_mb0.safetensors");
+  if (trace.ok()) {
+    RETURN_IF_ERROR(ReadTrace(*trace, golden));
+  } else if (!absl::IsNotFound(trace.status())) {
+    return trace.status();
+  }
   const auto shape = DeclareOneSequence(job).shape;
   golden.names = [shape](const model::ParamDecl& param) {
     return checkpoint::MegatronTensorsOf(shape, param);

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -166,7 +167,9 @@ class GoldenMegatronTest : public ::testing::Test {
     WriteParams(gradients, "gradients");
     WriteParams(last, "parameters");
     WriteText(artifacts() + "/steps.rank-0.jsonl", log + "\n");
-    return CheckGolden(golden_, artifacts());
+    const auto job = MakeGoldenJob(golden_, {}, "");
+    EXPECT_OK(job);
+    return CheckGolden(golden_, *job, artifacts());
   }
 
   // The checks that do not hold, with what was worst.
@@ -311,6 +314,41 @@ TEST_F(GoldenMegatronTest, FewElementsMayBeOffALittle) {
   last[table][7] += 2e-3f;
   EXPECT_THAT(Broken(Check(gradients_, last)),
               ElementsAre("parameters: " + table + " element 7"));
+}
+
+// Of the two sequences of the first microbatch, two positions each.
+TEST_F(GoldenMegatronTest, LogitsAndRoutingOfTheTraceAreCompared) {
+  std::vector<float> logits(36);
+  std::iota(logits.begin(), logits.end(), 1);
+  // Positions one after another, in each both sequences.
+  const std::vector<int64_t> traced = {0, 1, 1, 1, 0, 0, 0, 1};
+  checkpoint::SafetensorsWriter trace;
+  ASSERT_OK(trace.Add("logits", DType::kF32, {2, 2, 9}, logits.data()));
+  ASSERT_OK(trace.Add("router.topk_ids", DType::kI64, {4, 2}, traced.data()));
+  ASSERT_OK(trace.Write(model() + "/trace_step0_mb0.safetensors"));
+  golden_ = Read();
+  ASSERT_OK_AND_ASSIGN(const v1::TrainingJob job,
+                       MakeGoldenJob(golden_, {}, ""));
+  EXPECT_THAT(job.output().taps(),
+              ElementsAre("head.logits", "layers.0.topk_index"));
+  const auto write = [&](const std::vector<int32_t>& experts) {
+    std::filesystem::create_directories(artifacts() + "/taps");
+    checkpoint::SafetensorsWriter taps;
+    ASSERT_OK(taps.Add("head.logits@0", DType::kF32, {4, 9}, logits.data()));
+    ASSERT_OK(
+        taps.Add("layers.0.topk_index@0", DType::kI32, {4, 2}, experts.data()));
+    ASSERT_OK(taps.Write(artifacts() + "/taps/rank-00000.safetensors"));
+  };
+  write({1, 0, 0, 0, 1, 1, 1, 0});
+  EXPECT_THAT(Broken(Check(gradients_, final_)), ElementsAre());
+  write({1, 0, 0, 0, 1, 0, 1, 0});
+  EXPECT_THAT(Broken(Check(gradients_, final_)),
+              ElementsAre("routing: layers.0.topk_index of sequence 1, "
+                          "position 0"));
+  logits[20] = 0;
+  write({1, 0, 0, 0, 1, 1, 1, 0});
+  EXPECT_THAT(Broken(Check(gradients_, final_)),
+              ElementsAre("logits: sequence 1"));
 }
 
 TEST_F(GoldenMegatronTest, SaysWhatIsWrongWithABatch) {

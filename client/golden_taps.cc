@@ -82,6 +82,15 @@ absl::StatusOr<std::vector<T>> ReadTapped(const v1::TrainingJob& job,
 
 }  // namespace
 
+TappedValue LogitsOf(const GoldenCase& golden) {
+  return {"head.logits", golden.job.model().vocab_size()};
+}
+
+TappedValue RoutingOf(const GoldenCase& golden) {
+  return {absl::StrCat("layers.", golden.RoutedLayer(), ".topk_index"),
+          golden.job.model().moe().top_k()};
+}
+
 absl::StatusOr<std::vector<float>> ReadTappedFloats(
     const v1::TrainingJob& job, const std::string& artifacts,
     const TappedValue& value, int64_t sequences) {

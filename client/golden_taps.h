@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/golden_case.h"
 #include "weft/v1/job.pb.h"
 
 namespace weft::client {
@@ -17,10 +18,14 @@ struct TappedValue {
   int64_t columns = 0;
 };
 
+// Where logits and the experts of each token are.
+TappedValue LogitsOf(const GoldenCase& golden);
+TappedValue RoutingOf(const GoldenCase& golden);
+
 // [sequences, sequence_length, columns] of the first sequences of the tapped
-// step's batch, which the ranks of `job` wrote to the folder `artifacts`. Floats
-// are of an F32 value, indices of an I32 one. NOT_FOUND or DATA_LOSS, naming the
-// file, when they did not.
+// step's batch, which the ranks of `job` wrote to the folder `artifacts`.
+// Floats are of an F32 value, indices of an I32 one. NOT_FOUND or DATA_LOSS,
+// naming the file, when they did not.
 //
 // Requires: the job is valid and has that many sequences a step.
 absl::StatusOr<std::vector<float>> ReadTappedFloats(

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -119,13 +120,32 @@ class GoldenTest : public ::testing::Test {
     std::filesystem::create_directories(model());
     WriteText(model() + "/config.json", kConfig);
     WriteText(model() + "/expected.json", kExpected);
-    const std::vector<int64_t> ids = {0, 1, 2, 1, 0, 2, 2, 2, 0, 1, 1, 1};
-    checkpoint::SafetensorsWriter writer;
-    ASSERT_OK(writer.Add("input_ids", DType::kI64, {2, 2, 3}, ids.data()));
-    ASSERT_OK(writer.Write(model() + "/batch.safetensors"));
+    WriteBatch({});
     WriteTensors(initial_, model() + "/model.safetensors");
     WriteTensors(gradients_, model() + "/grads_step0.safetensors");
     WriteTensors(final_, model() + "/params_step3.safetensors");
+  }
+
+  // Two steps of two sequences of three tokens; of the first step also logits,
+  // unless there are none.
+  void WriteBatch(const std::vector<float>& logits) {
+    const std::vector<int64_t> ids = {0, 1, 2, 1, 0, 2, 2, 2, 0, 1, 1, 1};
+    checkpoint::SafetensorsWriter writer;
+    ASSERT_OK(writer.Add("input_ids", DType::kI64, {2, 2, 3}, ids.data()));
+    if (!logits.empty()) {
+      ASSERT_OK(
+          writer.Add("logits_step0", DType::kF32, {2, 3, 3}, logits.data()));
+    }
+    ASSERT_OK(writer.Write(model() + "/batch.safetensors"));
+  }
+
+  // What a rank with one sequence, of two predictions, taps.
+  void WriteTap(int rank, const float* logits) {
+    std::filesystem::create_directories(artifacts() + "/taps");
+    checkpoint::SafetensorsWriter writer;
+    ASSERT_OK(writer.Add("head.logits@0", DType::kF32, {2, 3}, logits));
+    ASSERT_OK(writer.Write(
+        absl::StrCat(artifacts(), "/taps/rank-0000", rank, ".safetensors")));
   }
 
   void WriteText(const std::string& path, const std::string& text) {
@@ -144,7 +164,9 @@ class GoldenTest : public ::testing::Test {
     const auto golden = ReadGoldenCase(model());
     EXPECT_OK(golden);
     if (!golden.ok()) return {};
-    const auto rows = CheckGolden(*golden, artifacts());
+    const auto job = MakeGoldenJob(*golden, {}, "");
+    EXPECT_OK(job);
+    const auto rows = CheckGolden(*golden, *job, artifacts());
     EXPECT_OK(rows);
     return rows.ok() ? *rows : std::vector<GoldenRow>();
   }
@@ -212,6 +234,35 @@ TEST_F(GoldenTest, ANanDoesNotHold) {
   gradients["lm_head.weight"][1] = std::nanf("");
   EXPECT_THAT(Broken(Check(gradients, final_)),
               ElementsAre("gradients: lm_head.weight"));
+}
+
+TEST_F(GoldenTest, LogitsOfAllRanksAreComparedWhereAPositionPredicts) {
+  Check(gradients_, final_);  // leaves all but taps
+  std::vector<float> logits(18);
+  std::iota(logits.begin(), logits.end(), 1);
+  WriteBatch(logits);
+  ASSERT_OK_AND_ASSIGN(const GoldenCase golden, ReadGoldenCase(model()));
+  GoldenOptions options;
+  options.world = 2;
+  ASSERT_OK_AND_ASSIGN(const v1::TrainingJob job,
+                       MakeGoldenJob(golden, options, ""));
+  EXPECT_EQ(job.output().tap_step(), 1);
+  EXPECT_THAT(job.output().taps(), ElementsAre("head.logits"));
+  const auto broken = [&] {
+    const auto rows = CheckGolden(golden, job, artifacts());
+    EXPECT_OK(rows);
+    return rows.ok() ? Broken(*rows) : std::vector<std::string>();
+  };
+  WriteTap(0, &logits[0]);
+  WriteTap(1, &logits[9]);
+  EXPECT_THAT(broken(), ElementsAre());
+  logits[11] += 0.01f;
+  WriteTap(1, &logits[9]);
+  EXPECT_THAT(broken(), ElementsAre("logits: sequence 1"));
+  std::filesystem::remove(artifacts() + "/taps/rank-00001.safetensors");
+  EXPECT_THAT(CheckGolden(golden, job, artifacts()).status(),
+              StatusIs(absl::StatusCode::kNotFound,
+                       HasSubstr("taps/rank-00001.safetensors")));
 }
 
 TEST_F(GoldenTest, TheJobIsThatOfTheFolder) {
