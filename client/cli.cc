@@ -296,7 +296,8 @@ void AddGoldenCommand(CLI::App* app, Session& session, Parsed* p) {
   AddInteger(golden, "--world", &run.world, {1, kMaxWorld}, "Ranks");
   AddInteger(golden, "--ep", &run.ep, {1, kMaxWorld}, "Expert-parallel size");
   AddInteger(golden, "--microbatch", &run.microbatch, {0, kMaxWorld},
-             "Sequences of a microbatch on a rank; 0: the rank's whole share");
+             "Sequences of a microbatch on a rank; 0: as the folder says, else "
+             "the rank's whole share");
   AddEnum(golden, "--schedule", &run.order, "Order of node phases");
   golden->add_flag("--delay-wgrad,--delay_wgrad", run.delay_wgrad,
                    "Weight gradients run later");

@@ -193,6 +193,17 @@ std::string FirstDifference(const StepNumbers& a, const StepNumbers& b,
     return absl::StrFormat("%s of step %d is %.17g and %.17g", name, step, x,
                            y);
   }
+  if (a.router_losses.size() != b.router_losses.size()) {
+    return absl::StrFormat("step %d has %d and %d router losses", step,
+                           a.router_losses.size(), b.router_losses.size());
+  }
+  for (size_t i = 0; i < a.router_losses.size(); ++i) {
+    const v1::RouterLoss& x = a.router_losses[i];
+    const v1::RouterLoss& y = b.router_losses[i];
+    if (x.value() == y.value()) continue;
+    return absl::StrFormat("%s of layers.%d of step %d is %.17g and %.17g",
+                           x.name(), x.layer(), step, x.value(), y.value());
+  }
   return "";
 }
 

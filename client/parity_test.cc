@@ -93,7 +93,8 @@ class CompareRunsTest : public ::testing::Test {
   // Leaves what a job of one parameter leaves, and returns its folder.
   std::string Leave(const std::string& name, double loss,
                     const std::vector<float>& gradient,
-                    const std::vector<float>& parameter, double objective = 2) {
+                    const std::vector<float>& parameter, double objective = 2,
+                    double router_loss = 1) {
     const std::string folder =
         absl::StrCat(::testing::TempDir(), "/parity_", name);
     std::filesystem::remove_all(folder);
@@ -107,9 +108,11 @@ class CompareRunsTest : public ::testing::Test {
       EXPECT_OK(writer.Write(
           absl::StrCat(folder, "/", kind, "/rank-00000.safetensors")));
     }
-    std::ofstream(folder + "/steps.rank-0.jsonl")
-        << absl::StrCat("{\"kind\":\"step\",\"loss\":", loss,
-                        ",\"grad_norm\":1,\"objective\":", objective, "}\n");
+    std::ofstream(folder + "/steps.rank-0.jsonl") << absl::StrCat(
+        "{\"kind\":\"step\",\"loss\":", loss,
+        ",\"grad_norm\":1,\"objective\":", objective,
+        ",\"router_losses\":[{\"layer\":3,\"name\":\"aux\",\"value\":",
+        router_loss, "}]}\n");
     return folder;
   }
 
@@ -141,6 +144,13 @@ TEST_F(CompareRunsTest, ALargeOneNamesWhereItBegins) {
   EXPECT_EQ(gradient.verdict, ParityVerdict::kDifferent);
   EXPECT_THAT(gradient.detail,
               HasSubstr("gradient of w: element 1 is 2 and 2.5"));
+}
+
+TEST_F(CompareRunsTest, AnotherRouterLossIsNamed) {
+  ASSERT_OK_AND_ASSIGN(const ParityComparison router,
+                       CompareRuns(a_, Leave("c", 2, {9, 2}, {3, 4}, 2, 1.5)));
+  EXPECT_THAT(router.detail,
+              HasSubstr("aux of layers.3 of step 1 is 1 and 1.5"));
 }
 
 TEST_F(CompareRunsTest, AnotherObjectiveIsNotIdentical) {
