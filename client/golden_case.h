@@ -35,7 +35,7 @@ struct GoldenStep {
 // ||a - b|| / ||b||, for the worst of them.
 struct GoldenBounds {
   double losses = 2e-6;  // also of routers, and of the objective
-  double logits = 5e-6;  // of a sequence
+  double logits = 2e-6;  // of a sequence
   double gradients = 3e-5;
   double norms = 0;
   // Of the change of a parameter over all steps; none: not compared.
