@@ -117,7 +117,7 @@ INSTANTIATE_TEST_SUITE_P(
              {"f:3:5: model.moe.expert_hidden: unknown field; known: "
               "num_experts, top_k, expert_hidden_size, "
               "shared_expert_hidden_size, top_k_normalization, "
-              "shared_expert_gate"}},
+              "shared_expert_gate, router_loss, max_rows_factor"}},
         Case{"JsonName",
              "parallel: {}\nbatch: {globalBatch: 1}\n",
              {"f:2:9: batch.globalBatch: unknown field; did you mean "
@@ -126,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(
              "model: {<<: {vocab_size: 2}}\n",
              {"f:1:9: model.<<: unknown field; known: vocab_size, hidden_size, "
               "num_layers, attention, ffn_hidden_size, moe, dense_layers, "
-              "tie_embeddings, norm_epsilon, init_std"}},
+              "tie_embeddings, norm_epsilon, init_std, mlp_activation"}},
         Case{"Twice",
              "steps: 1\nseed: 2\nsteps: 1\n",
              {"f:3:1: steps: is given twice"}},
@@ -137,7 +137,7 @@ INSTANTIATE_TEST_SUITE_P(
              "[1]: 2\n",
              {"f:1:1: a list: unknown field; known: name, model, data, "
               "parallel, batch, schedule, fsdp, optimizer, steps, seed, eval, "
-              "output, limits, init"}},
+              "output, limits, init, loss, precision, guards"}},
         Case{"NoValue",
              "steps:\n",
              {"f:1:1: steps: has no value; give one or leave the field out"}},
@@ -241,7 +241,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"EnumUnspecified",
              "optimizer: {decay: DECAY_UNSPECIFIED}\n",
              {"f:1:20: optimizer.decay: \"DECAY_UNSPECIFIED\" is not one of "
-              "constant, cosine"}},
+              "constant, cosine, wsd"}},
         Case{"ListElement",
              "model: {dense_layers: [0, x, 2, [3]]}\n",
              {"f:1:27: model.dense_layers[1]: \"x\" is not an integer",
@@ -286,10 +286,12 @@ TEST(YamlMessageTest, SetRefusesWhatAFileMayNotHold) {
   };
   EXPECT_THAT(errors_of("steps"),
               ElementsAre("--set: steps: is not of the form path=value"));
-  EXPECT_THAT(errors_of("=3"),
-              ElementsAre("--set: unknown field \"\"; known: name, model, "
-                          "data, parallel, batch, schedule, fsdp, optimizer, "
-                          "steps, seed, eval, output, limits, init"));
+  EXPECT_THAT(
+      errors_of("=3"),
+      ElementsAre(
+          "--set: unknown field \"\"; known: name, model, "
+          "data, parallel, batch, schedule, fsdp, optimizer, "
+          "steps, seed, eval, output, limits, init, loss, precision, guards"));
   EXPECT_THAT(errors_of("batch.microbach=3"),
               ElementsAre("--set: batch.microbach: unknown field "
                           "\"microbach\"; did you mean \"microbatch\"?"));
