@@ -39,6 +39,7 @@ std::vector<OptimizerSegment> OptimizerSegmentsOf(
   for (const Segment& segment : SegmentsIn(bucket, first.range)) {
     const int64_t at = segment.bucket_offset;
     OptimizerSegment out;
+    out.param = segment.param;
     out.elements = segment.elements;
     const bool decays = parameters[segment.param].decay;
     out.weight_decay = decays ? config.weight_decay : 0;
@@ -67,6 +68,7 @@ void UpdateWeights(const OptimizerWork& work, device::Stream& stream) {
     args.w = segment.weights;
     args.m = segment.first_moment;
     args.v = segment.second_moment;
+    args.changed_bits = segment.changed_bits;
     ops::AdamW(args, stream);
   }
 }

@@ -38,12 +38,15 @@ OptimizerScalars ScalarsOf(const AdamWConfig& config, double learning_rate,
 
 // A run of one parameter and its state.
 struct OptimizerSegment {
+  int param = 0;
   int64_t elements = 0;
   double weight_decay = 0;
   const float* gradient = nullptr;
   float* weights = nullptr;
   float* first_moment = nullptr;
   float* second_moment = nullptr;
+  // [1], or-ed with all bits of weights that change; may be null.
+  uint32_t* changed_bits = nullptr;
 };
 
 // The segments of what this rank updates of a bucket: all of it when the

@@ -70,6 +70,7 @@ absl::Status EngineImpl::RunStep(int64_t step, int64_t control_word,
                                  StepResult* result) {
   step_ = step;
   mode_ = Mode::kTrain;
+  gate_has_tripped_ = false;
   exchanged_bytes_ = 0;
   double* record = reinterpret_cast<double*>(control_->data());
   record[fsdp::ControlRecord::kWord] = static_cast<double>(control_word);
@@ -78,6 +79,7 @@ absl::Status EngineImpl::RunStep(int64_t step, int64_t control_word,
   const bool taps =
       tapped_.lowered != nullptr && step == options_.job.output().tap_step();
   const StepProgram& program = taps ? tapped_ : train_;
+  if (ComparesReplicas(step)) replica_check_->Begin();
   const absl::Status status =
       RunProgram(*program.lowered, data::Split::kTrain, step - 1);
   if (gate_has_tripped_) return Replay();
@@ -85,7 +87,7 @@ absl::Status EngineImpl::RunStep(int64_t step, int64_t control_word,
   has_tapped_ |= taps;
   result->is_tapped = taps;
   FillMetrics(program, begin_ns, options_.clock->MonotonicNanos(), result);
-  return absl::OkStatus();
+  return Annotate(CheckGuards(step), absl::StrCat("step ", step));
 }
 
 absl::Status EngineImpl::FinishControl(void* engine) {

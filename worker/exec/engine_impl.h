@@ -21,6 +21,8 @@
 #include "worker/exec/finite_check.h"
 #include "worker/exec/lowering.h"
 #include "worker/exec/overlap.h"
+#include "worker/exec/replica_check.h"
+#include "worker/exec/stuck_check.h"
 #include "worker/layers/node_context.h"
 
 namespace weft::exec {
@@ -72,6 +74,8 @@ class EngineImpl : public Engine {
   absl::Status CreateStreams();
   absl::Status InitializeConstants();
   absl::Status InitializeWeights();
+  absl::Status PrepareGuards();
+  std::vector<GradientPart> GradientParts() const;
   absl::Status LowerPrograms();
   Bindings MakeBindings();
 
@@ -81,6 +85,9 @@ class EngineImpl : public Engine {
   absl::Status RunProgram(const LoweredProgram& program, data::Split split,
                           int64_t batch);
   absl::Status Drain();
+  bool ComparesReplicas(int64_t step) const;
+  // After a step that ran.
+  absl::Status CheckGuards(int64_t step);
   device::Stream* StreamOf(schedule::StreamKind kind) const {
     return streams_[static_cast<int>(kind)].get();
   }
@@ -115,6 +122,10 @@ class EngineImpl : public Engine {
   layers::Constants constants_;
   std::vector<int64_t> routed_rows_;  // [layers, experts]
   int64_t exchanged_bytes_ = 0;
+
+  int64_t replica_check_steps_ = 0;
+  std::unique_ptr<ReplicaCheck> replica_check_;  // null: nobody compares
+  std::unique_ptr<StuckCheck> stuck_check_;      // null: nobody looks
 
   StepProgram train_;
   StepProgram tapped_;  // nothing when the job taps nothing

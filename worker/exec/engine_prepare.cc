@@ -66,6 +66,7 @@ absl::Status EngineImpl::Prepare() {
   RETURN_IF_ERROR(InitializeConstants());
   RETURN_IF_ERROR(InitializeWeights());
   options_.initial_weights = nullptr;  // gone after Create
+  RETURN_IF_ERROR(PrepareGuards());
   return LowerPrograms();
 }
 
@@ -301,6 +302,8 @@ Bindings EngineImpl::MakeBindings() {
   b.scalars = &scalars_;
   b.routed_rows = routed_rows_.data();
   b.exchanged_bytes = &exchanged_bytes_;
+  if (replica_check_ != nullptr) b.gathered = &replica_check_->gathered();
+  if (stuck_check_ != nullptr) b.changed_bits = stuck_check_->changed_bits();
   if (options_.on_failure) b.on_failure = &options_.on_failure;
   b.clock = options_.clock;
   b.released_memory = options_.released_memory;

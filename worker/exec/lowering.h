@@ -17,11 +17,13 @@
 #include "fsdp/runtime/resident_buckets.h"
 #include "fsdp/runtime/transfer.h"
 #include "kernels/device/device.h"
+#include "kernels/ops/checksum/checksum.h"
 #include "schedule/plan.h"
 #include "worker/exec/engine.h"
 #include "worker/exec/finite_check.h"
 #include "worker/exec/launch.h"
 #include "worker/exec/lifetimes.h"
+#include "worker/exec/replica_check.h"
 #include "worker/exec/tap.h"
 #include "worker/layers/node_context.h"
 
@@ -54,6 +56,10 @@ struct Bindings {
   int64_t* routed_rows = nullptr;
   // Bytes this rank sent in all-to-alls so far. Written on the ep stream.
   int64_t* exchanged_bytes = nullptr;
+  // Null: nobody compares what was gathered.
+  const ReplicaCheck::Gathered* gathered = nullptr;
+  // By parameter, where the optimizer notes changes; null: it need not.
+  uint32_t* changed_bits = nullptr;
   const FailureFn* on_failure = nullptr;
   Clock* clock = nullptr;
   ReleasedMemory released_memory = ReleasedMemory::kKeep;
@@ -96,12 +102,19 @@ class LoweredProgram {
     int64_t experts = 0;
   };
 
+  // Looks at a gathered bucket before its memory is free.
+  struct ReleaseWork {
+    const bool* is_on = nullptr;
+    ops::ChecksumArgs sum;
+  };
+
   explicit LoweredProgram(const Bindings& bindings) : b_(bindings) {}
 
   absl::Status LowerAll(const schedule::Program& program);
   absl::Status BindWork(const schedule::Program& program, int id);
   absl::Status BindNode(const schedule::Program& program, int id);
   void BindGather(const schedule::Program& program, int id);
+  void BindRelease(const schedule::Program& program, int id);
   void BindAdd(const schedule::Program& program, int id);
   void BindReduce(const schedule::Program& program, int id);
   void BindControl(const schedule::Program& program, int id);
@@ -124,6 +137,7 @@ class LoweredProgram {
 
   static absl::Status RunNode(void* arg, device::Stream& stream);
   static absl::Status RunGather(void* arg, device::Stream& stream);
+  static absl::Status RunRelease(void* arg, device::Stream& stream);
   static absl::Status RunAdd(void* arg, device::Stream& stream);
   static absl::Status RunReduceToShard(void* arg, device::Stream& stream);
   static absl::Status RunReduceToOwnSlice(void* arg, device::Stream& stream);
@@ -155,6 +169,7 @@ class LoweredProgram {
   // Memory the launches point to; deques, because it must not move.
   std::deque<NodeWork> nodes_;
   std::deque<fsdp::GatherWork> gathers_;
+  std::deque<ReleaseWork> releases_;
   std::deque<fsdp::AddWork> adds_;
   std::deque<fsdp::ReduceWork> reduces_;
   std::deque<fsdp::ControlWork> controls_;

@@ -48,8 +48,10 @@ absl::Status LoweredProgram::BindWork(const Program& program, int id) {
       break;
     case OpKind::kTap:
       return BindTap(program, id);
+    case OpKind::kRelease:
+      BindRelease(program, id);
+      break;
     case OpKind::kHostWait:  // the launching thread's
-    case OpKind::kRelease:   // what happens to dead memory is all it does
       break;
   }
   return absl::OkStatus();
@@ -132,6 +134,22 @@ void LoweredProgram::BindGather(const Program& program, int id) {
   launches_[id].arg = &work;
 }
 
+// Unless somebody compares what was gathered, what happens to dead memory is
+// all a release does.
+void LoweredProgram::BindRelease(const Program& program, int id) {
+  if (b_.gathered == nullptr) return;
+  const Op& op = program.ops[id];
+  const schedule::Value& value = program.values[op.args.front()];
+  ReleaseWork& work = releases_.emplace_back();
+  work.is_on = &b_.gathered->is_on;
+  work.sum.bytes = value.bytes;
+  work.sum.x = Address(value);
+  work.sum.out = &b_.gathered->sums[op.bucket];
+  work.sum.accumulate = true;
+  launches_[id].work = &RunRelease;
+  launches_[id].arg = &work;
+}
+
 void LoweredProgram::BindAdd(const Program& program, int id) {
   const Op& op = program.ops[id];
   const fsdp::Bucket& bucket = b_.plan->units.buckets[op.bucket];
@@ -206,6 +224,10 @@ void LoweredProgram::BindOptimizer(const Program& program, int id) {
   optimizer_segments_.push_back(
       fsdp::OptimizerSegmentsOf(b_.parameters, b_.plan->units.buckets[bucket],
                                 *b_.buckets, *b_.optimizer));
+  for (fsdp::OptimizerSegment& segment : optimizer_segments_.back()) {
+    if (b_.changed_bits == nullptr) break;
+    segment.changed_bits = b_.changed_bits + segment.param;
+  }
   fsdp::OptimizerWork& work = optimizers_.emplace_back();
   work.segments = optimizer_segments_.back();
   work.config = b_.optimizer;
@@ -287,6 +309,12 @@ absl::Status LoweredProgram::RunNode(void* arg, device::Stream& stream) {
 
 absl::Status LoweredProgram::RunGather(void* arg, device::Stream& stream) {
   return fsdp::Gather(*static_cast<const fsdp::GatherWork*>(arg), stream);
+}
+
+absl::Status LoweredProgram::RunRelease(void* arg, device::Stream& stream) {
+  const ReleaseWork& work = *static_cast<const ReleaseWork*>(arg);
+  if (*work.is_on) ops::Checksum(work.sum, stream);
+  return absl::OkStatus();
 }
 
 absl::Status LoweredProgram::RunAdd(void* arg, device::Stream& stream) {

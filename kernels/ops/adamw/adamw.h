@@ -33,6 +33,8 @@ struct AdamWArgs {
   float* w = nullptr;           // [count]
   float* m = nullptr;           // [count]
   float* v = nullptr;           // [count]
+  // [1], or-ed with all bits of weights that change; may be null.
+  uint32_t* changed_bits = nullptr;
 };
 void AdamW(const AdamWArgs& args, device::Stream& stream);
 

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <cstring>
 
 #include "kernels/ops/adamw/adamw.h"
 #include "kernels/ops/math/simd.h"
@@ -27,10 +28,17 @@ Factors FactorsOf(const AdamWArgs& args) {
           args.eps,         args.lr / args.bias1, args.lr * args.weight_decay};
 }
 
+uint32_t BitsOf(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof(bits));
+  return bits;
+}
+
 // One block of elements. Every product and sum is an explicit fma or stands
 // alone, so an element has the same bits wherever a segment begins and ends.
+// `changed` is or-ed, lane by lane, with the bits of w that change.
 void UpdateBlock(const Factors& f, const float* grad, float* w, float* m,
-                 float* v) {
+                 float* v, uint32_t* changed) {
   for (int64_t i = 0; i < kBlock; ++i) {
     const double g = f.grad_scale * static_cast<double>(grad[i]);
     const double m1 =
@@ -40,21 +48,17 @@ void UpdateBlock(const Factors& f, const float* grad, float* w, float* m,
     const double old = w[i];
     const double decayed = std::fma(-f.decay, old, old);
     const double root = std::sqrt(v1 * f.inverse_bias2) + f.eps;
-    w[i] = static_cast<float>(decayed - f.step_size * m1 / root);
+    const float moved = static_cast<float>(decayed - f.step_size * m1 / root);
+    changed[i] |= BitsOf(w[i]) ^ BitsOf(moved);
+    w[i] = moved;
     m[i] = static_cast<float>(m1);
     v[i] = static_cast<float>(v1);
   }
 }
 
-}  // namespace
-
-void AdamW(const AdamWArgs& args, device::Stream& stream) {
-  const Factors f = FactorsOf(args);
-  int64_t i = 0;
-  for (; i + kBlock <= args.count; i += kBlock) {
-    UpdateBlock(f, args.grad + i, args.w + i, args.m + i, args.v + i);
-  }
-  if (i == args.count) return;
+// The elements from `i` on, fewer than a block.
+void UpdateTail(const Factors& f, const AdamWArgs& args, int64_t i,
+                uint32_t* changed) {
   float grad[kBlock] = {};
   float w[kBlock] = {};
   float m[kBlock] = {};
@@ -65,12 +69,26 @@ void AdamW(const AdamWArgs& args, device::Stream& stream) {
     m[j] = args.m[i + j];
     v[j] = args.v[i + j];
   }
-  UpdateBlock(f, grad, w, m, v);
+  UpdateBlock(f, grad, w, m, v, changed);
   for (int64_t j = 0; i + j < args.count; ++j) {
     args.w[i + j] = w[j];
     args.m[i + j] = m[j];
     args.v[i + j] = v[j];
   }
+}
+
+}  // namespace
+
+void AdamW(const AdamWArgs& args, device::Stream& stream) {
+  const Factors f = FactorsOf(args);
+  uint32_t changed[kBlock] = {};
+  int64_t i = 0;
+  for (; i + kBlock <= args.count; i += kBlock) {
+    UpdateBlock(f, args.grad + i, args.w + i, args.m + i, args.v + i, changed);
+  }
+  if (i < args.count) UpdateTail(f, args, i, changed);
+  if (args.changed_bits == nullptr) return;
+  for (const uint32_t bits : changed) *args.changed_bits |= bits;
 }
 
 }  // namespace weft::ops

@@ -131,5 +131,29 @@ TEST(AdamWTest, NoElementsIsFine) {
   state.Update(ArgsOfStep(1, 0.1, 1), {});
 }
 
+TEST(AdamWTest, TellsWhichBitsOfWeightsChange) {
+  for (const int64_t at : {0, 7, 8, 12}) {
+    State state = {Floats(13, 1.0f), Floats(13), Floats(13)};
+    Floats grad(13);
+    uint32_t changed = 0;
+    AdamWArgs args = ArgsOfStep(1, 0, 1);
+    args.changed_bits = &changed;
+    state.Update(args, grad);
+    EXPECT_EQ(changed, 0) << "nothing has a gradient";
+    grad[at] = 1;
+    args.lr = 1e-12;
+    state.Update(args, grad);
+    EXPECT_EQ(changed, 0) << "what is too small moves nothing";
+    args.lr = kLr;
+    state.Update(args, grad);
+    EXPECT_NE(changed, 0) << at;
+    const uint32_t before = changed;
+    grad[at] = 0;
+    args.lr = 0;
+    state.Update(args, grad);
+    EXPECT_EQ(changed, before) << "is or-ed in";
+  }
+}
+
 }  // namespace
 }  // namespace weft::ops
