@@ -1,6 +1,7 @@
 #include "checkpoint/format/megatron_config.h"
 
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -132,58 +133,59 @@ TEST(MegatronConfigTest, TheLossIsNormalizedAsItSays) {
   EXPECT_EQ(by_token.loss.normalization(), v1::LOSS_NORMALIZATION_TOKEN);
 }
 
-TEST(MegatronConfigTest, AFieldThatCannotBeHonouredIsRefusedByName) {
-  const std::pair<const char*, const char*> cases[] = {
-      {R"({"model_class": "HybridModel"})",
-       "model_class=\"HybridModel\": must be \"GPTModel\""},
-      {R"({"hybrid_layer_pattern": "*E"})",
-       "hybrid_layer_pattern=\"*E\": must"},
-      {R"({"position_embedding_type": "none"})", "position_embedding_type="},
-      {R"({"normalization": "LayerNorm"})", "normalization=\"LayerNorm\""},
-      {R"({"rotary_percent": 0.5})", "rotary_percent=0.5: must be 1"},
-      {R"({"rotary_base": 1})", "rotary_base=1: must be above 1"},
-      {R"({"vocab_size": 1})", "vocab_size=1: must be an integer of 2"},
-      {R"({"layernorm_epsilon": 1})", "layernorm_epsilon=1: must be 1e-30"},
-      {R"({"num_query_groups": 3})",
-       "num_query_groups=3: 3 must divide num_attention_heads, 4"},
-      {R"({"kv_channels": 15})", "kv_channels=15: must be even"},
-      {R"({"gated_linear_unit": false})",
-       "gated_linear_unit=false: must be true with \"swiglu\""},
-      {R"({"activation": "squared_relu"})",
-       "gated_linear_unit=true: must be false with \"squared_relu\""},
-      {R"({"activation": "gelu"})", "activation=\"gelu\": must be"},
-      {R"({"add_bias_linear": true})", "add_bias_linear=true: must be false"},
-      {R"({"multi_latent_attention": true})", "multi_latent_attention=true:"},
-      {R"({"mtp_num_layers": 1})", "mtp_num_layers=1: must be null"},
-      {R"({"moe_expert_capacity_factor": 1.0})",
-       "moe_expert_capacity_factor=1.0: must be null"},
-      {R"({"moe_pad_expert_input_to_capacity": true})",
-       "moe_pad_expert_input_to_capacity=true: must be false"},
-      {R"({"moe_router_score_function": "sigmoid"})",
-       "moe_router_score_function=\"sigmoid\": must be \"softmax\""},
-      {R"({"moe_router_enable_expert_bias": true})",
-       "moe_router_enable_expert_bias=true: must be false"},
-      {R"({"moe_router_topk_scaling_factor": 2.5})",
-       "moe_router_topk_scaling_factor=2.5: must be null"},
-      {R"({"moe_router_num_groups": 4})", "moe_router_num_groups=4: must be"},
-      {R"({"moe_router_group_topk": 2})", "moe_router_group_topk=2: must be"},
-      {R"({"moe_router_topk": 9})",
-       "moe_router_topk=9: must be at most the 8 experts"},
-      {R"({"moe_router_load_balancing_type": "sinkhorn"})",
-       "moe_router_load_balancing_type=\"sinkhorn\": must be of"},
-      {R"({"moe_router_load_balancing_type": ["aux_loss"]})",
-       "moe_aux_loss_coeff=0.0: must be a list like"},
-      {R"({"moe_router_load_balancing_type": ["aux_loss"],
+// Fields, and what is said of them.
+constexpr std::pair<const char*, const char*> kRefused[] = {
+    {R"({"model_class": "HybridModel"})",
+     "model_class=\"HybridModel\": must be \"GPTModel\""},
+    {R"({"hybrid_layer_pattern": "*E"})", "hybrid_layer_pattern=\"*E\": must"},
+    {R"({"position_embedding_type": "none"})", "position_embedding_type="},
+    {R"({"normalization": "LayerNorm"})", "normalization=\"LayerNorm\""},
+    {R"({"rotary_percent": 0.5})", "rotary_percent=0.5: must be 1"},
+    {R"({"rotary_base": 1})", "rotary_base=1: must be above 1"},
+    {R"({"vocab_size": 1})", "vocab_size=1: must be an integer of 2"},
+    {R"({"layernorm_epsilon": 1})", "layernorm_epsilon=1: must be 1e-30"},
+    {R"({"num_query_groups": 3})",
+     "num_query_groups=3: 3 must divide num_attention_heads, 4"},
+    {R"({"kv_channels": 15})", "kv_channels=15: must be even"},
+    {R"({"gated_linear_unit": false})",
+     "gated_linear_unit=false: must be true with \"swiglu\""},
+    {R"({"activation": "squared_relu"})",
+     "gated_linear_unit=true: must be false with \"squared_relu\""},
+    {R"({"activation": "gelu"})", "activation=\"gelu\": must be"},
+    {R"({"add_bias_linear": true})", "add_bias_linear=true: must be false"},
+    {R"({"multi_latent_attention": true})", "multi_latent_attention=true:"},
+    {R"({"mtp_num_layers": 1})", "mtp_num_layers=1: must be null"},
+    {R"({"moe_expert_capacity_factor": 1.0})",
+     "moe_expert_capacity_factor=1.0: must be null"},
+    {R"({"moe_pad_expert_input_to_capacity": true})",
+     "moe_pad_expert_input_to_capacity=true: must be false"},
+    {R"({"moe_router_score_function": "sigmoid"})",
+     "moe_router_score_function=\"sigmoid\": must be \"softmax\""},
+    {R"({"moe_router_enable_expert_bias": true})",
+     "moe_router_enable_expert_bias=true: must be false"},
+    {R"({"moe_router_topk_scaling_factor": 2.5})",
+     "moe_router_topk_scaling_factor=2.5: must be null"},
+    {R"({"moe_router_num_groups": 4})", "moe_router_num_groups=4: must be"},
+    {R"({"moe_router_group_topk": 2})", "moe_router_group_topk=2: must be"},
+    {R"({"moe_router_topk": 9})",
+     "moe_router_topk=9: must be at most the 8 experts"},
+    {R"({"moe_router_load_balancing_type": "sinkhorn"})",
+     "moe_router_load_balancing_type=\"sinkhorn\": must be of"},
+    {R"({"moe_router_load_balancing_type": ["aux_loss"]})",
+     "moe_aux_loss_coeff=0.0: must be a list like"},
+    {R"({"moe_router_load_balancing_type": ["aux_loss"],
            "moe_aux_loss_coeff": [null]})",
-       "moe_aux_loss_coeff=[null]: must be names and as many numbers"},
-      {R"({"moe_layer_freq": [1, 1]})",
-       "moe_layer_freq=[1,1]: must be a list of 0 and 1 for the 3 layers"},
-      {R"({"moe_shared_expert_gate": true})",
-       "moe_shared_expert_gate=true: must be false without "
-       "moe_shared_expert_intermediate_size"},
-      {R"({"window_size": 128})", "window_size=128: is not known"},
-  };
-  for (const auto& [fields, message] : cases) {
+     "moe_aux_loss_coeff=[null]: must be names and as many numbers"},
+    {R"({"moe_layer_freq": [1, 1]})",
+     "moe_layer_freq=[1,1]: must be a list of 0 and 1 for the 3 layers"},
+    {R"({"moe_shared_expert_gate": true})",
+     "moe_shared_expert_gate=true: must be false without "
+     "moe_shared_expert_intermediate_size"},
+    {R"({"window_size": 128})", "window_size=128: is not known"},
+};
+
+TEST(MegatronConfigTest, AFieldThatCannotBeHonouredIsRefusedByName) {
+  for (const auto& [fields, message] : kRefused) {
     EXPECT_THAT(ParseMegatronConfig(With(fields)),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          AllOf(HasSubstr(message), Not(HasSubstr(";")))))
