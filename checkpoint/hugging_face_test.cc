@@ -382,6 +382,17 @@ TEST_F(HuggingFaceCheckpointTest, TensorsThatDoNotFitAreNamedAllAtOnce) {
   }
 }
 
+TEST_F(HuggingFaceCheckpointTest, LayersBeyondTheLastAreRefusedWhereTheyAre) {
+  SetConfig(R"(, "num_nextn_predict_layers": 1)");
+  Write();
+  EXPECT_OK(Check());
+  tensors_["model.layers.2.eh_proj.weight"] = F32({4, 8}, 0);
+  Write();
+  EXPECT_THAT(Check(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("left over: model.layers.2.eh_proj.weight")));
+}
+
 TEST_F(HuggingFaceCheckpointTest, ManyTensorsThatDoNotFitAreCounted) {
   const std::map<std::string, Tensor> all = tensors_;
   for (const auto& [name, tensor] : all) {

@@ -66,6 +66,9 @@ constexpr WithoutEffect kWithoutEffect[] = {
     {"label2id", "names classes of a classifier"},
     {"max_position_embeddings", "a length; default rotary positions have none"},
     {"max_window_layers", "of sliding windows, which are refused"},
+    {"num_nextn_predict_layers",
+     "of layers beyond the last; where a checkpoint has them, they are left "
+     "over"},
     {"output_attentions", "what a forward pass returns"},
     {"output_hidden_states", "what a forward pass returns"},
     {"pretraining_tp", "splits products into parts of the same sum"},

@@ -193,8 +193,8 @@ TEST(HfConfigTest, FieldsWithoutEffectMayHaveAnyValue) {
        {"_name_or_path", "bos_token_id", "dtype", "eos_token_id", "id2label",
         "initializer_range", "label2id", "max_position_embeddings",
         "max_window_layers", "output_attentions", "output_hidden_states",
-        "pretraining_tp", "problem_type", "return_dict", "torch_dtype",
-        "transformers_version", "use_cache"}) {
+        "num_nextn_predict_layers", "pretraining_tp", "problem_type",
+        "return_dict", "torch_dtype", "transformers_version", "use_cache"}) {
     for (const char* value : {"7", "null", "[1]", R"({"__float__": "NaN"})"}) {
       EXPECT_OK(ParseHfConfig(WithField(kQwen2Moe, name, value)))
           << name << "=" << value;

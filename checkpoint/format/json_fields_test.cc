@@ -105,5 +105,21 @@ TEST(FieldReaderTest, CollectsRefusals) {
   EXPECT_TRUE(fields.AreFine({"inner"}));
 }
 
+TEST(FieldReaderTest, TellsAllRefusalsAtOnceUpToALimit) {
+  json object = json::object();
+  FieldReader none(object);
+  EXPECT_OK(none.Refusals());
+  for (int i = 0; i < 70; ++i) object[std::to_string(100 + i)] = i;
+  FieldReader fields(object);
+  fields.Require({"size", "100"});
+  fields.RefuseTheRest("is not known");
+  EXPECT_THAT(fields.Refusals(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       ::testing::AllOf(
+                           ::testing::StartsWith("size is absent: must be "
+                                                 "given; 100=0: is not known"),
+                           ::testing::EndsWith("; and 7 more"))));
+}
+
 }  // namespace
 }  // namespace weft::checkpoint
