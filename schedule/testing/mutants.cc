@@ -32,8 +32,13 @@ class Mutator {
  public:
   Mutator(const Program& program, const model::ModelDecl& model,
           const fsdp::UnitAssignment& units,
+          const std::function<bool()>& chosen,
           const std::function<void(const Mutant&)>& fn)
-      : program_(program), model_(model), units_(units), fn_(fn) {}
+      : program_(program),
+        model_(model),
+        units_(units),
+        chosen_(chosen),
+        fn_(fn) {}
 
   void Run() {
     for (int id = 0; id < program_.ops.size(); ++id) {
@@ -50,6 +55,7 @@ class Mutator {
  private:
   template <typename Edit>
   void Emit(MutantClass kind, const std::string& what, Edit edit) {
+    if (!chosen_()) return;
     Mutant mutant{kind, what, program_};
     edit(mutant.program);
     fn_(mutant);
@@ -223,6 +229,7 @@ class Mutator {
   const Program& program_;
   const model::ModelDecl& model_;
   const fsdp::UnitAssignment& units_;
+  const std::function<bool()>& chosen_;
   const std::function<void(const Mutant&)>& fn_;
 };
 
@@ -239,8 +246,9 @@ const char* Name(MutantClass kind) {
 
 void ForEachMutant(const Program& program, const model::ModelDecl& model,
                    const fsdp::UnitAssignment& units,
+                   const std::function<bool()>& chosen,
                    const std::function<void(const Mutant& mutant)>& fn) {
-  Mutator(program, model, units, fn).Run();
+  Mutator(program, model, units, chosen, fn).Run();
 }
 
 void DropOp(Program& program, int id, bool inherit) {

@@ -35,11 +35,13 @@ struct Mutant {
   Program program;
 };
 
-// Calls `fn` with every mutant of the classes; of kRetargetValue and
+// Calls `fn` with every mutant of the classes that `chosen` says true to (it is
+// asked once for each); of kRetargetValue and
 // kRetargetOffset, whose mutants are too many, with those most likely to look
 // right: values of the same kind or size, and offsets of neighbours.
 void ForEachMutant(const Program& program, const model::ModelDecl& model,
                    const fsdp::UnitAssignment& units,
+                   const std::function<bool()>& chosen,
                    const std::function<void(const Mutant& mutant)>& fn);
 
 // What a rank does, whatever order ops of different streams are launched in:

@@ -185,4 +185,11 @@ std::string BrokenRule(const v1::TrainingJob& job) {
   return "";
 }
 
+// Routing of random weights may send more rows than a factor allows.
+bool CanRun(const v1::TrainingJob& job) {
+  constexpr int kLargestWorld = 4;
+  return job.parallel().world() <= kLargestWorld &&
+         job.model().moe().max_rows_factor() == 0;
+}
+
 }  // namespace weft::tests

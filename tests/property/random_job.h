@@ -17,6 +17,9 @@ v1::TrainingJob RandomJob(std::mt19937& random);
 // legal. Knows the rules that such jobs can break, apart from the coordinator.
 std::string BrokenRule(const v1::TrainingJob& job);
 
+// Whether a legal job runs on the ranks of one process, whatever its routing.
+bool CanRun(const v1::TrainingJob& job);
+
 }  // namespace weft::tests
 
 #endif  // WEFT_TESTS_PROPERTY_RANDOM_JOB_H_

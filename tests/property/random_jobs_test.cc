@@ -39,7 +39,6 @@ constexpr int kJobs = 4000;
 constexpr int kRunsOfAKind = 10;
 #endif
 
-constexpr int kLargestWorldRun = 4;
 constexpr int kSteps = 2;
 
 int JobsToDraw() {
@@ -81,12 +80,6 @@ void ExpectBitsOfThePlainOrder(const v1::TrainingJob& job) {
   ASSERT_OK_AND_ASSIGN(const exec::testing::RunBits plain,
                        exec::testing::RunUndelayed(Plain(job), kSteps));
   EXPECT_EQ(exec::testing::HarmOf(run, plain), "");
-}
-
-// Routing of random weights may send more rows than a factor allows.
-bool CanRun(const v1::TrainingJob& job) {
-  return job.parallel().world() <= kLargestWorldRun &&
-         job.model().moe().max_rows_factor() == 0;
 }
 
 class RandomJobsTest : public ::testing::Test {

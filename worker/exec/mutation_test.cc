@@ -1,43 +1,33 @@
 // Mutation test of the verifier: what it accepts does no harm.
 //
-// Every mutant of some small programs goes through the verifier. Those that it
-// accepts, and some that it rejects, run under random delays with dead memory
-// poisoned, each in a process of its own; harm is an error, a deadlock, a crash
-// or any other bit in losses, norms, gradients or weights than the program's
-// own. An accepted mutant that does harm is a hole in the verifier.
+// Every mutant of some small programs goes before the verifier, and a sample of
+// those that it accepts, and of those that it rejects, runs (see
+// MutationTrial). An accepted mutant that does harm is a hole in the verifier.
 //
 // WEFT_MUTANTS says how many accepted and how many rejected mutants of a class
 // run for each program; 0 runs all that are accepted, and 20 that are rejected.
-#include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <iostream>
-#include <map>
-#include <random>
+#include <limits>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "base/status_matchers.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "schedule/plan.h"
 #include "schedule/testing/mutants.h"
-#include "schedule/verifier.h"
-#include "worker/exec/testing/delayed_run.h"
+#include "worker/exec/testing/mutation_trial.h"
 #include "worker/exec/testing/tiny_job.h"
 
 namespace weft::exec {
 namespace {
 
-using schedule::kNumMutantClasses;
-using schedule::Mutant;
-using schedule::MutantClass;
-using testing::DelayedRun;
-using testing::RunBits;
+using testing::MutantTally;
+using testing::MutationReport;
+using testing::MutationTrial;
 using testing::TinyJob;
 
 // Sanitizers take long over the proofs: they get fewer programs and mutants.
@@ -49,86 +39,6 @@ constexpr bool kSanitized = false;
 constexpr int kDefaultSample = 3;
 #endif
 
-// Mutants of each class to run: accepted and rejected ones.
-std::pair<int, int> SampleSizes() {
-  const char* text = std::getenv("WEFT_MUTANTS");
-  int sample = kDefaultSample;
-  if (text != nullptr) {
-    EXPECT_TRUE(absl::SimpleAtoi(text, &sample)) << "WEFT_MUTANTS=" << text;
-  }
-  return sample > 0 ? std::pair(sample, sample) : std::pair(1 << 30, 20);
-}
-
-// A random sample of what it is offered.
-class Sample {
- public:
-  explicit Sample(size_t size) : size_(size) {}
-
-  void Offer(const Mutant& mutant) {
-    ++offered_;
-    if (kept_.size() < size_) {
-      kept_.push_back(mutant);
-    } else if (const size_t at = random_() % offered_; at < size_) {
-      kept_[at] = mutant;
-    }
-  }
-  int64_t offered() const { return offered_; }
-  const std::vector<Mutant>& kept() const { return kept_; }
-
- private:
-  const size_t size_;
-  std::mt19937_64 random_{20261130};
-  int64_t offered_ = 0;
-  std::vector<Mutant> kept_;
-};
-
-// What became of the mutants of one class.
-struct Tally {
-  Tally() : accepted(SampleSizes().first), rejected(SampleSizes().second) {}
-
-  int64_t equivalent = 0;  // accepted, and run as the program itself does
-  Sample accepted;         // the others
-  Sample rejected;
-  int harmful_accepted = 0;
-  int harmful_rejected = 0;
-};
-
-using Tallies = std::array<Tally, kNumMutantClasses>;
-
-std::string ToText(const RunBits& bits) {
-  std::string text = absl::StrCat(bits.weights);
-  for (uint64_t step : bits.steps) absl::StrAppend(&text, " ", step);
-  return text;
-}
-
-// The bits of the program itself, from a process of its own: this one stays
-// without threads.
-RunBits Reference(const DelayedRun& run) {
-  const std::string text = testing::InOwnProcess([&]() -> std::string {
-    const auto bits = testing::RunUndelayed(run.job, run.seeds);
-    return bits.ok() ? ToText(*bits) : std::string(bits.status().message());
-  });
-  RunBits bits;
-  for (const auto word : absl::StrSplit(text, ' ')) {
-    uint64_t number = 0;
-    if (!absl::SimpleAtoi(word, &number)) ADD_FAILURE() << text;
-    bits.steps.push_back(number);
-  }
-  bits.weights = bits.steps.front();
-  bits.steps.erase(bits.steps.begin());
-  return bits;
-}
-
-std::string HarmInOwnProcess(const DelayedRun& run, const RunBits& expected) {
-  return testing::InOwnProcess([&] { return testing::HarmOf(run, expected); });
-}
-
-// The proof that a message of the verifier names.
-std::string ProofOf(const absl::Status& status) {
-  const std::vector<std::string> parts = absl::StrSplit(status.message(), ": ");
-  return parts.size() > 1 ? parts[1] : std::string(status.message());
-}
-
 struct Case {
   const char* name;
   TinyJob job;
@@ -139,89 +49,48 @@ struct Case {
 
 class MutationTest : public ::testing::TestWithParam<Case> {
  protected:
-  // Puts every mutant before the verifier.
-  void Judge(const schedule::Plan& plan) {
-    const std::string own = schedule::ExecutionSignature(plan.train);
-    schedule::ForEachMutant(
-        plan.train, plan.model, plan.units, [&](const Mutant& mutant) {
-          Tally& tally = tallies_[static_cast<int>(mutant.kind)];
-          const absl::Status verdict =
-              schedule::VerifyProgram(mutant.program, plan.model, plan.units);
-          if (!verdict.ok()) {
-            ++by_proof_[ProofOf(verdict)];
-            tally.rejected.Offer(mutant);
-          } else if (schedule::ExecutionSignature(mutant.program) == own) {
-            ++tally.equivalent;
-          } else {
-            tally.accepted.Offer(mutant);
-          }
-        });
+  static void SetSampleSizes(MutationTrial& trial) {
+    const char* text = std::getenv("WEFT_MUTANTS");
+    int sample = kDefaultSample;
+    if (text != nullptr) {
+      ASSERT_TRUE(absl::SimpleAtoi(text, &sample)) << "WEFT_MUTANTS=" << text;
+    }
+    trial.accepted_to_run =
+        sample > 0 ? sample : std::numeric_limits<int>::max();
+    trial.rejected_to_run = sample > 0 ? sample : 20;
   }
 
-  void RunSamples(DelayedRun run) {
-    const RunBits expected = Reference(run);
-    ASSERT_EQ(HarmInOwnProcess(run, expected), "") << "of the program itself";
-    for (Tally& tally : tallies_) {
-      for (const Mutant& mutant : tally.accepted.kept()) {
-        run.program = &mutant.program;
-        const std::string harm = HarmInOwnProcess(run, expected);
-        tally.harmful_accepted += !harm.empty();
-        EXPECT_EQ(harm, "")
-            << "accepted " << Name(mutant.kind) << ", " << mutant.what;
-      }
-      for (const Mutant& mutant : tally.rejected.kept()) {
-        run.program = &mutant.program;
-        tally.harmful_rejected += !HarmInOwnProcess(run, expected).empty();
-      }
+  static void Record(const MutationReport& report) {
+    for (int i = 0; i < report.classes.size(); ++i) {
+      const MutantTally& tally = report.classes[i];
+      const char* name = Name(static_cast<schedule::MutantClass>(i));
+      RecordProperty(absl::StrCat("killed_", name),
+                     absl::StrCat(tally.rejected.offered()));
+      RecordProperty(absl::StrCat("accepted_", name),
+                     absl::StrCat(tally.accepted.offered()));
     }
   }
-
-  void Report(int ops) const {
-    std::cout << GetParam().name << ", " << ops << " ops:\n"
-              << absl::StrFormat("  %-20s %8s %8s %10s %8s %15s %15s\n",
-                                 "class", "mutants", "killed", "equivalent",
-                                 "accepted", "accepted harm", "killed harm");
-    for (int i = 0; i < kNumMutantClasses; ++i) {
-      const Tally& t = tallies_[i];
-      const char* name = Name(static_cast<MutantClass>(i));
-      const int64_t killed = t.rejected.offered();
-      const int64_t accepted = t.accepted.offered();
-      std::cout << absl::StrFormat(
-          "  %-20s %8d %8d %10d %8d %8d of %4d %8d of %4d\n", name,
-          killed + t.equivalent + accepted, killed, t.equivalent, accepted,
-          t.harmful_accepted, t.accepted.kept().size(), t.harmful_rejected,
-          t.rejected.kept().size());
-      ::testing::Test::RecordProperty(absl::StrCat("killed_", name),
-                                      absl::StrCat(killed));
-      ::testing::Test::RecordProperty(absl::StrCat("accepted_", name),
-                                      absl::StrCat(accepted));
-    }
-    std::cout << "  killed by proof:";
-    for (const auto& [proof, count] : by_proof_) {
-      std::cout << " " << proof << " " << count;
-    }
-    std::cout << std::endl;
-  }
-
-  Tallies tallies_;
-  std::map<std::string, int> by_proof_;
 };
 
 TEST_P(MutationTest, EveryHarmfulMutantIsRejected) {
-  DelayedRun run;
-  run.job = testing::MakeJob(GetParam().job);
-  ASSERT_OK_AND_ASSIGN(schedule::Plan plan, schedule::Compile(run.job));
+  MutationTrial trial;
+  SetSampleSizes(trial);
+  trial.job = testing::MakeJob(GetParam().job);
+  ASSERT_OK_AND_ASSIGN(schedule::Plan plan, schedule::Compile(trial.job));
   if (GetParam().spread_out) schedule::SpreadOut(plan.train);
-  Judge(plan);
-  RunSamples(run);
-  Report(plan.train.ops.size());
+  trial.plan = &plan;
+  const MutationReport report = testing::RunMutationTrial(trial);
+  std::cout << report.ToText(absl::StrCat(GetParam().name, ", ",
+                                          plan.train.ops.size(), " ops"))
+            << std::flush;
+  Record(report);
+  EXPECT_THAT(report.harms, ::testing::IsEmpty());
   int harmful_rejected = 0;
-  for (const Tally& tally : tallies_) {
+  for (const MutantTally& tally : report.classes) {
     EXPECT_GT(tally.rejected.offered(), 0);
     harmful_rejected += tally.harmful_rejected;
   }
-  // The oracle does see harm.
-  EXPECT_GT(harmful_rejected, 0);
+  EXPECT_GT(harmful_rejected, 0) << "the trial sees no harm";
 }
 
 std::vector<Case> Cases() {
