@@ -1,5 +1,7 @@
 // What follows when gradients are not finite: the step runs again, with a look
 // at what every op writes.
+#include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -69,7 +71,8 @@ absl::StatusOr<std::string> EngineImpl::FindFirstNonFinite() {
 }
 
 absl::StatusOr<std::optional<Finding>> EngineImpl::CheckWeights() {
-  FiniteCheck check;
+  std::deque<FiniteCheck> checks(1);
+  FiniteCheck& check = checks.front();
   for (const fsdp::Bucket& bucket : plan_.units.buckets) {
     for (CheckedRange& range :
          PartsOf(Checked::kParameter, bucket, buckets_->weights(bucket.id),
@@ -78,7 +81,7 @@ absl::StatusOr<std::optional<Finding>> EngineImpl::CheckWeights() {
     }
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<device::Buffer> room,
-                   MakeRoom(*options_.device, check));
+                   MakeRoom(*options_.device, checks));
   device::Stream& stream = *StreamOf(schedule::StreamKind::kCompute);
   stream.Launch(&RunFiniteCheck, &check);
   RETURN_IF_ERROR(stream.Synchronize());

@@ -1,5 +1,6 @@
 #include "worker/exec/finite_check.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -67,15 +68,19 @@ std::vector<CheckedRange> PartsOf(
   return ranges;
 }
 
-absl::StatusOr<std::unique_ptr<device::Buffer>> MakeRoom(device::Device& device,
-                                                         FiniteCheck& check) {
-  const size_t count = check.ranges.size();
-  if (count == 0) return nullptr;
+absl::StatusOr<std::unique_ptr<device::Buffer>> MakeRoom(
+    device::Device& device, std::deque<FiniteCheck>& checks) {
+  size_t ranges = 0;
+  for (const FiniteCheck& check : checks) ranges += check.ranges.size();
   ASSIGN_OR_RETURN(
       std::unique_ptr<device::Buffer> room,
-      device.AllocateHost(count * int64_t{sizeof(ops::NonFinite)}));
-  check.found = {reinterpret_cast<ops::NonFinite*>(room->data()), count};
-  for (ops::NonFinite& each : check.found) each = {};
+      device.AllocateHost(ranges * int64_t{sizeof(ops::NonFinite)}));
+  auto* at = reinterpret_cast<ops::NonFinite*>(room->data());
+  std::fill_n(at, ranges, ops::NonFinite());
+  for (FiniteCheck& check : checks) {
+    check.found = {at, check.ranges.size()};
+    at += check.ranges.size();
+  }
   return room;
 }
 

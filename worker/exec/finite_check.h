@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -59,10 +60,9 @@ struct FiniteCheck {
 // The work of a check: fills `found`. Called from work on `stream`.
 absl::Status RunFiniteCheck(void* check, device::Stream& stream);
 
-// Host memory for what a check finds, `check.found` being set to it. Null for a
-// check of nothing.
-absl::StatusOr<std::unique_ptr<device::Buffer>> MakeRoom(device::Device& device,
-                                                         FiniteCheck& check);
+// Host memory for what the checks find; each one's `found` is set to its part.
+absl::StatusOr<std::unique_ptr<device::Buffer>> MakeRoom(
+    device::Device& device, std::deque<FiniteCheck>& checks);
 
 // A number that is not finite, and who wrote it.
 struct Finding {

@@ -59,8 +59,8 @@ absl::Status LoweredProgram::LowerAll(const Program& program) {
     }
     RETURN_IF_ERROR(Look(id));
     RETURN_IF_ERROR(BindWork(program, id));
-    if (b_.check_finite) RETURN_IF_ERROR(BindFiniteCheck(program, id));
   }
+  if (b_.check_finite) RETURN_IF_ERROR(BindFiniteChecks(program));
   RETURN_IF_ERROR(BindMemory(program));
   RETURN_IF_ERROR(CreateEvents(program));
   for (int id = 0; id < ops; ++id) {

@@ -121,7 +121,7 @@ class LoweredProgram {
   void BindOptimizer(const schedule::Program& program, int id);
   absl::Status BindTap(const schedule::Program& program, int id);
   absl::Status BindWorkspace(layers::NodeContext& ctx);
-  absl::Status BindFiniteCheck(const schedule::Program& program, int id);
+  absl::Status BindFiniteChecks(const schedule::Program& program);
   std::vector<CheckedRange> WrittenBy(const schedule::Program& program,
                                       const schedule::Op& op) const;
   std::vector<CheckedRange> ValuesWrittenBy(const schedule::Program& program,

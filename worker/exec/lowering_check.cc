@@ -91,17 +91,21 @@ std::vector<CheckedRange> LoweredProgram::WrittenBy(const Program& program,
   return {};
 }
 
-absl::Status LoweredProgram::BindFiniteCheck(const Program& program, int id) {
-  FiniteCheck& check = finite_checks_.emplace_back();
-  check.ranges = WrittenBy(program, program.ops[id]);
-  check.shape = &b_.plan->shape;
-  check.ep_rank = b_.plan->world.IndexOf(fsdp::Axis::kEp, b_.who.rank);
+absl::Status LoweredProgram::BindFiniteChecks(const Program& program) {
+  for (const Op& op : program.ops) {
+    FiniteCheck& check = finite_checks_.emplace_back();
+    check.ranges = WrittenBy(program, op);
+    check.shape = &b_.plan->shape;
+    check.ep_rank = b_.plan->world.IndexOf(fsdp::Axis::kEp, b_.who.rank);
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<device::Buffer> room,
-                   MakeRoom(*b_.device, check));
-  if (room == nullptr) return absl::OkStatus();
+                   MakeRoom(*b_.device, finite_checks_));
   host_buffers_.push_back(std::move(room));
-  launches_[id].after = &RunFiniteCheck;
-  launches_[id].after_arg = &check;
+  for (size_t id = 0; id < finite_checks_.size(); ++id) {
+    if (finite_checks_[id].ranges.empty()) continue;
+    launches_[id].after = &RunFiniteCheck;
+    launches_[id].after_arg = &finite_checks_[id];
+  }
   return absl::OkStatus();
 }
 
