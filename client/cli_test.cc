@@ -330,6 +330,24 @@ TEST_F(CliTest, ParamsDiffExitsByTheResult) {
                                      "\"x: only in B\"\n"));
 }
 
+TEST_F(CliTest, GoldenNamesEachFolderThatItCannotRunAndWhy) {
+  Serve();
+  const std::string hybrid = folder_ + "/hybrid";
+  std::filesystem::create_directories(hybrid);
+  std::ofstream(hybrid + "/config.json")
+      << R"({"model_class": "HybridModel", "mtp_num_layers": 1})";
+  const Result result = Run(
+      absl::StrCat("golden ", hybrid, " ", folder_, "/none --work ", folder_));
+  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(
+      result.err,
+      AllOf(HasSubstr(hybrid + ": config.json: model_class=\"HybridModel\": "
+                               "must be \"GPTModel\"; mtp_num_layers=1: must"),
+            HasSubstr("/none: cannot open folder")));
+  EXPECT_EQ(coordinator_->submits().size(), 0);
+}
+
 TEST_F(CliTest, VersionAndCompletion) {
   EXPECT_THAT(Run("version --client").out, StartsWith("client:"));
   Serve();
