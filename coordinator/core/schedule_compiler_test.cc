@@ -4,6 +4,7 @@
 
 #include "base/status_matchers.h"
 #include "coordinator/core/admission.h"
+#include "coordinator/core/prepare.h"
 #include "coordinator/core/test_jobs.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -25,6 +26,22 @@ TEST(ScheduleCompilerTest, CompilesALegalJob) {
   EXPECT_EQ(plan.summary.microbatches(), 2);
   EXPECT_EQ(plan.summary.units(), 3);
   EXPECT_GT(plan.summary.arena_bytes(), 0);
+}
+
+TEST(ScheduleCompilerTest, TheStepThatTapsTravels) {
+  v1::Job job;
+  *job.mutable_spec() =
+      MakeJobWith("output { tap_step: 2 taps: 'head.logits' }");
+  ASSERT_OK_AND_ASSIGN(AdmittedJob admitted,
+                       Admit(job.spec(), ScheduleCompiler()));
+  const CompiledPlan& plan = *admitted.plan;
+  ASSERT_TRUE(plan.tapped.has_value());
+  EXPECT_EQ(plan.tapped->ops_size(),
+            plan.train.ops_size() + plan.summary.microbatches());
+  const auto message = MakePrepare(job, plan, /*epoch=*/1, /*rank=*/0);
+  EXPECT_EQ(message.prepare().tapped().ops_size(), plan.tapped->ops_size());
+  ASSERT_OK_AND_ASSIGN(admitted, Admit(MakeLegalJob(), ScheduleCompiler()));
+  EXPECT_FALSE(admitted.plan->tapped.has_value());
 }
 
 // Two vectors of norms, then qkv and output of attention, router and experts of
