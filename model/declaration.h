@@ -56,7 +56,10 @@ struct ParamDecl {
   DType dtype = DType::kF32;
   double init_std = 0;       // normal with this deviation; 0: constant
   double init_constant = 0;  // used when init_std is 0
-  bool decay = false;        // weight decay applies
+  // How the optimizer treats it; see parameter_groups.h.
+  double weight_decay = 0;
+  double learning_rate_scale = 1;
+  bool frozen = false;  // it never changes and has no gradient
 
   // Elements on one EP rank.
   int64_t local_elements() const;

@@ -29,7 +29,6 @@ int DeclarationBuilder::Param(const std::string& name,
   param.local_shape = shape;
   param.shape = std::move(shape);
   param.init_std = std;
-  param.decay = param.shape.size() >= 2;
   decl_.params.push_back(std::move(param));
   return decl_.params.size() - 1;
 }

@@ -21,7 +21,7 @@ class DeclarationBuilder {
   NodeDecl& AddNode(NodeKind kind);
 
   // A parameter of this shape in the whole model, that begins normal with
-  // deviation `std`. Only those of two and more dimensions decay.
+  // deviation `std`.
   int Param(const std::string& name, std::vector<int64_t> shape, double std);
   // One whose first dimension, the experts, is divided over `ep` ranks.
   int ExpertParam(const std::string& name, std::vector<int64_t> shape,

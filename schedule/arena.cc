@@ -41,6 +41,9 @@ StreamClock Settled(const std::array<StreamClock, kNumStreams>& streams) {
 // Free memory of one arena.
 class FreeList {
  public:
+  // What lies below `begin` is not its own.
+  explicit FreeList(int64_t begin) : top_(begin) {}
+
   // Offset of `bytes` that may be used by an op that starts at `start`.
   int64_t Take(int64_t bytes, const StreamClock& start) {
     auto begin = free_.begin();
@@ -110,7 +113,7 @@ class FreeList {
   }
 
   std::map<int64_t, Block> free_;
-  int64_t top_ = 0;
+  int64_t top_;
 };
 
 }  // namespace
@@ -143,10 +146,11 @@ std::vector<int64_t> LiveBytes(const Program& program) {
   return delta;
 }
 
-void AssignOffsets(Program& program, const std::vector<StreamClock>& starts) {
+void AssignOffsets(Program& program, const fsdp::UnitAssignment& units,
+                   const std::vector<StreamClock>& starts) {
   const std::vector<Lifetime> lifetimes = Lifetimes(program);
-  FreeList device;
-  FreeList host;
+  FreeList device(program.buffer_slots * SlotBytes(program, units));
+  FreeList host(0);
   auto memory_of = [&](const Value& value) -> FreeList& {
     return value.space == model::Space::kHost ? host : device;
   };
@@ -159,6 +163,7 @@ void AssignOffsets(Program& program, const std::vector<StreamClock>& starts) {
     const std::vector<int> used = ValuesOf(op);
     for (int v : used) {
       Value& value = program.values[v];
+      if (IsInSlot(program, units, value)) continue;
       if (lifetimes[v].first == id) {
         value.offset = memory_of(value).Take(RoundUp(value.bytes), starts[id]);
       }
@@ -167,6 +172,7 @@ void AssignOffsets(Program& program, const std::vector<StreamClock>& starts) {
     // Only now: what ends with an op is no room for what begins with it.
     for (int v : used) {
       const Value& value = program.values[v];
+      if (IsInSlot(program, units, value)) continue;
       if (lifetimes[v].last == id) {
         memory_of(value).Give(value.offset, RoundUp(value.bytes),
                               used_until[v]);

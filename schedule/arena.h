@@ -23,7 +23,9 @@ std::vector<int64_t> LiveBytes(const Program& program);
 // when all uses of that one are known, from the waits already there, to have
 // completed before its own first op starts: reuse never adds a wait, so it
 // never costs overlap.
-void AssignOffsets(Program& program, const std::vector<StreamClock>& starts);
+// Values in slots have their offsets already.
+void AssignOffsets(Program& program, const fsdp::UnitAssignment& units,
+                   const std::vector<StreamClock>& starts);
 
 }  // namespace weft::schedule
 

@@ -18,6 +18,7 @@ plan::v1::UnitAssignment ToProto(const fsdp::UnitAssignment& units) {
     out->set_group_size(bucket.group_size);
     out->set_dtype(static_cast<int>(bucket.dtype));
     out->set_elements(bucket.elements);
+    out->set_frozen(bucket.frozen);
     for (const fsdp::Placement& placement : bucket.placements) {
       out->add_params(placement.param);
       out->add_offsets(placement.offset);

@@ -20,13 +20,14 @@ class Emitter {
         units_(units),
         options_(options),
         stays_(PlanStays(order, model, units, options.strategy,
-                         options.prefetch_bytes)),
+                         options.residency)),
         paths_(GradientPaths(model, units, options.strategy,
                              options.microbatches)),
         gathered_(units.buckets.size(), -1) {
     program_.kind = options.kind;
     program_.microbatches = options.microbatches;
     program_.strategy = options.strategy;
+    program_.buffer_slots = options.residency.slots;
     FindLastWriters();
   }
 
@@ -36,7 +37,7 @@ class Emitter {
     for (int position = 0; position < order_.size(); ++position) {
       for (; next_stay < stays_.size() && stays_[next_stay].gather == position;
            ++next_stay) {
-        Gather(stays_[next_stay].bucket);
+        Gather(stays_[next_stay]);
         releases.insert({stays_[next_stay].release, stays_[next_stay].bucket});
       }
       Node(order_[position]);
@@ -46,7 +47,9 @@ class Emitter {
     }
     Control();
     if (options_.kind == ProgramKind::kTrain) {
-      for (const fsdp::Bucket& bucket : units_.buckets) Optimize(bucket.id);
+      for (const fsdp::Bucket& bucket : units_.buckets) {
+        if (!bucket.frozen) Optimize(bucket.id);
+      }
     }
     return std::move(program_);
   }
@@ -105,11 +108,15 @@ class Emitter {
     return NewValue(std::move(value));
   }
 
-  void Gather(int bucket) {
-    gathered_[bucket] = BucketValue(ValueKind::kGathered, bucket, -1);
+  void Gather(const Stay& stay) {
+    const int value = BucketValue(ValueKind::kGathered, stay.bucket, -1);
+    if (stay.slot >= 0) {
+      program_.values[value].offset = stay.slot * SlotBytes(program_, units_);
+    }
+    gathered_[stay.bucket] = value;
     Op& op = NewOp(OpKind::kGather, StreamKind::kGather);
-    op.bucket = bucket;
-    op.args = {gathered_[bucket]};
+    op.bucket = stay.bucket;
+    op.args = {value};
   }
 
   void Release(int bucket) {
@@ -214,6 +221,8 @@ class Emitter {
         case GradientPath::kResident:
           if (last) ReduceResident(bucket.id, microbatch);
           break;
+        case GradientPath::kNone:
+          break;
       }
     }
   }
@@ -266,7 +275,7 @@ Program CompileOrder(const std::vector<NodePhase>& order,
   Program program = Emitter(order, model, units, options).Run();
   const std::vector<StreamClock> starts =
       PlaceWaits(program, model, units, options.reduce_bytes);
-  AssignOffsets(program, starts);
+  AssignOffsets(program, units, starts);
   return program;
 }
 

@@ -16,9 +16,9 @@ struct CompileOptions {
   ProgramKind kind = ProgramKind::kTrain;
   int microbatches = 1;
   fsdp::Strategy strategy = fsdp::Strategy::kOptimGradsParams;
-  int64_t prefetch_bytes = 0;  // see PlanStays
-  int64_t reduce_bytes = 0;    // see PlaceWaits
-  std::vector<int> taps;       // declared values to copy out, ascending
+  ResidencyBudget residency;  // see PlanStays
+  int64_t reduce_bytes = 0;   // see PlaceWaits
+  std::vector<int> taps;      // declared values to copy out, ascending
 };
 
 // Turns an order into a program: ops on streams, with the gathers, releases and

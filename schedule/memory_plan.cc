@@ -40,6 +40,7 @@ int64_t RoutedAtPeak(const model::ModelDecl& model, const Program& program) {
 int64_t StagingBytes(const Plan& plan) {
   int64_t largest_slice = 0;
   for (const fsdp::Bucket& bucket : plan.units.buckets) {
+    if (bucket.frozen) continue;  // nothing is reduced
     largest_slice = std::max(largest_slice, bucket.slice_elements());
   }
   return (largest_slice + plan.shape.sequence * plan.shape.head_dim) * kFloat;
@@ -55,8 +56,9 @@ void AddState(const Plan& plan, v1::MemoryPlan& memory) {
       return is_whole ? bucket.elements : bucket.slice_elements();
     };
     weights += held(WeightsResident(strategy, bucket));
+    if (bucket.frozen) continue;
     gradients += held(GradientsResident(strategy));
-    moments += 2 * held(strategy == fsdp::Strategy::kNoShard);
+    moments += plan.moments * held(strategy == fsdp::Strategy::kNoShard);
   }
   memory.set_main_weights(weights * kFloat);
   memory.set_gradients(gradients * kFloat);

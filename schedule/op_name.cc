@@ -38,7 +38,7 @@ std::string OpName(const model::ModelDecl& model,
   const fsdp::Bucket& bucket = units.buckets[op.bucket];
   const std::string name =
       absl::StrCat(Name(op.kind), " ", units.units[bucket.unit].name, ".",
-                   fsdp::Name(bucket.axis));
+                   fsdp::Name(bucket.axis), bucket.frozen ? ".frozen" : "");
   return op.microbatch >= 0 ? absl::StrCat(name, " mb", op.microbatch) : name;
 }
 

@@ -8,6 +8,8 @@
 #include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "model/decoder.h"
+#include "model/frozen.h"
+#include "model/parameter_groups.h"
 #include "schedule/compiler.h"
 #include "schedule/taps.h"
 #include "schedule/verifier.h"
@@ -28,6 +30,11 @@ fsdp::Strategy StrategyOf(const v1::TrainingJob& job) {
   }
 }
 
+int MomentsOf(const v1::OptimizerConfig& optimizer) {
+  if (optimizer.kind() != v1::OPTIMIZER_KIND_SGD) return 2;
+  return optimizer.momentum() > 0 ? 1 : 0;
+}
+
 std::vector<NodePhase> OrderOf(const v1::TrainingJob& job, const Plan& plan) {
   const int microbatches = plan.shape.microbatches;
   const bool delay = job.schedule().delay_wgrad();
@@ -43,12 +50,14 @@ absl::Status VerifyPart(const Plan& plan, const Program& program,
                         ProgramKind kind, absl::string_view name,
                         absl::Span<const int> taps = {}) {
   if (program.kind != kind || program.strategy != plan.strategy ||
-      program.microbatches != plan.shape.microbatches) {
+      program.microbatches != plan.shape.microbatches ||
+      program.buffer_slots != plan.buffer_slots) {
     return absl::InternalError(absl::StrCat(
         "plan is broken: ", name, ": a program of kind ",
         static_cast<int>(program.kind), " with ", program.microbatches,
-        " microbatches and ", fsdp::Name(program.strategy), ", the job has ",
-        plan.shape.microbatches, " and ", fsdp::Name(plan.strategy)));
+        " microbatches, ", fsdp::Name(program.strategy), " and ",
+        program.buffer_slots, " slots, the job has ", plan.shape.microbatches,
+        ", ", fsdp::Name(plan.strategy), " and ", plan.buffer_slots));
   }
   // All ranks are of one class.
   const std::vector<const Program*> by_rank(plan.world.size, &program);
@@ -63,10 +72,14 @@ Plan Declare(const v1::TrainingJob& job) {
   Plan plan;
   plan.shape = model::ShapeOf(job);
   plan.model = model::DeclareDecoder(plan.shape);
+  model::ApplyParameterGroups(job.optimizer(), plan.model);
+  model::DropFrozenGradients(plan.model);
   plan.world = {static_cast<int>(plan.shape.world),
                 static_cast<int>(plan.shape.ep)};
   plan.units = fsdp::AssignUnits(plan.model, plan.world);
   plan.strategy = StrategyOf(job);
+  plan.moments = MomentsOf(job.optimizer());
+  plan.buffer_slots = job.fsdp().buffer_slots();
   if (job.output().tap_step() > 0) {
     plan.taps = MatchTaps(
         plan.model, {job.output().taps().begin(), job.output().taps().end()});
@@ -80,10 +93,15 @@ absl::StatusOr<Plan> Compile(const v1::TrainingJob& job) {
   options.microbatches = plan.shape.microbatches;
   options.strategy = plan.strategy;
   const int64_t two_units = TwoLargestUnits(plan.units);
-  options.prefetch_bytes = job.fsdp().prefetch_bytes();
-  options.reduce_bytes = job.fsdp().reduce_bytes();
-  if (options.prefetch_bytes == 0) options.prefetch_bytes = two_units;
-  if (options.reduce_bytes == 0) options.reduce_bytes = two_units;
+  const auto budget = [](int64_t bytes, int64_t otherwise) {
+    return bytes > 0 ? bytes : otherwise;
+  };
+  options.residency.forward_bytes =
+      budget(job.fsdp().prefetch_bytes(), two_units);
+  options.residency.backward_bytes = budget(
+      job.fsdp().backward_prefetch_bytes(), options.residency.forward_bytes);
+  options.residency.slots = plan.buffer_slots;
+  options.reduce_bytes = budget(job.fsdp().reduce_bytes(), two_units);
   plan.train =
       CompileOrder(OrderOf(job, plan), plan.model, plan.units, options);
   if (!plan.taps.empty()) {

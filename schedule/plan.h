@@ -26,6 +26,8 @@ struct Plan {
   fsdp::World world;
   fsdp::UnitAssignment units;
   fsdp::Strategy strategy = fsdp::Strategy::kOptimGradsParams;
+  int moments = 2;  // fp32 numbers that the optimizer keeps of every element
+  int buffer_slots = 0;   // of its programs
   std::vector<int> taps;  // declared values that the job taps, ascending
   Program train;
   std::optional<Program> eval;  // when the job validates
@@ -41,6 +43,10 @@ Plan Declare(const v1::TrainingJob& job);
 // Declares, compiles and verifies. Requires: as Declare. Never fails on a valid
 // job; an INTERNAL error is a fault of the compiler.
 absl::StatusOr<Plan> Compile(const v1::TrainingJob& job);
+
+// The most gathered buckets of layers that one op of a declared plan reads: so
+// many buffer slots there must be, if any.
+int LeastBufferSlots(const Plan& plan);
 
 // Proves a plan (see verifier.h): Compile has done so for what it returns.
 // INTERNAL, naming op ids, when a proof fails.

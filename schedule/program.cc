@@ -1,5 +1,7 @@
 #include "schedule/program.h"
 
+#include <algorithm>
+
 #include "base/hash64.h"
 
 namespace weft::schedule {
@@ -50,6 +52,22 @@ bool GatheredOnce(fsdp::Strategy strategy, bool root_unit) {
   return root_unit || strategy != fsdp::Strategy::kOptimGradsParams;
 }
 
+bool IsInSlot(const Program& program, const fsdp::UnitAssignment& units,
+              const Value& value) {
+  return program.buffer_slots > 0 && value.kind == ValueKind::kGathered &&
+         !units.units[units.buckets[value.bucket].unit].root;
+}
+
+int64_t SlotBytes(const Program& program, const fsdp::UnitAssignment& units) {
+  int64_t largest = 0;
+  for (const fsdp::Bucket& bucket : units.buckets) {
+    if (units.units[bucket.unit].root) continue;
+    if (WeightsResident(program.strategy, bucket)) continue;
+    largest = std::max(largest, bucket.elements * SizeOf(bucket.dtype));
+  }
+  return largest;
+}
+
 bool GradientsResident(fsdp::Strategy strategy) {
   return strategy == fsdp::Strategy::kNoShard ||
          strategy == fsdp::Strategy::kOptim;
@@ -59,13 +77,14 @@ std::vector<GradientPath> GradientPaths(const model::ModelDecl& model,
                                         const fsdp::UnitAssignment& units,
                                         fsdp::Strategy strategy,
                                         int microbatches) {
-  if (!GradientsResident(strategy)) {
-    return std::vector<GradientPath>(units.buckets.size(),
-                                     GradientPath::kReducedEachMicrobatch);
+  const bool resident = GradientsResident(strategy);
+  std::vector<GradientPath> paths;
+  for (const fsdp::Bucket& bucket : units.buckets) {
+    paths.push_back(bucket.frozen ? GradientPath::kNone
+                    : resident    ? GradientPath::kResident
+                                  : GradientPath::kReducedEachMicrobatch);
   }
-  std::vector<GradientPath> paths(units.buckets.size(),
-                                  GradientPath::kResident);
-  if (microbatches == 1) return paths;
+  if (!resident || microbatches == 1) return paths;
   std::vector<bool> written(model.params.size());
   for (const model::LayerDecl& layer : model.layers) {
     for (const model::NodeDecl& node : layer.nodes) {

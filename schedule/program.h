@@ -27,7 +27,7 @@ enum class OpKind : uint8_t {
   kAdd,        // add a gradient value to the resident gradients
   kReduce,     // reduce a gradient value (or the resident gradients) to shards
   kControl,    // gradient norm, losses and the control word, over all ranks
-  kOptimizer,  // AdamW on the shard of a bucket
+  kOptimizer,  // update the shard of a bucket
   kTap,        // copy a value out, for a person to see
 };
 const char* Name(OpKind kind);
@@ -107,7 +107,10 @@ struct Program {
   fsdp::Strategy strategy = fsdp::Strategy::kOptimGradsParams;
   std::vector<Op> ops;
   std::vector<Value> values;
-  int64_t arena_bytes = 0;       // device
+  // Slots at the beginning of the device arena that gathered buckets of layers
+  // lie in, and nothing else does; 0: none, they lie anywhere.
+  int buffer_slots = 0;
+  int64_t arena_bytes = 0;       // device, slots included
   int64_t host_arena_bytes = 0;  // host
 };
 
@@ -122,6 +125,11 @@ bool WeightsResident(fsdp::Strategy strategy, const fsdp::Bucket& bucket);
 // True when a bucket that is gathered at all is gathered once a step, and stays
 // from its first to its last reader.
 bool GatheredOnce(fsdp::Strategy strategy, bool root_unit);
+// Whether a value lies in one of the program's slots.
+bool IsInSlot(const Program& program, const fsdp::UnitAssignment& units,
+              const Value& value);
+// Bytes of a slot: those of the largest bucket of a layer that is gathered.
+int64_t SlotBytes(const Program& program, const fsdp::UnitAssignment& units);
 // True when gradients accumulate in a resident full-size bucket and are reduced
 // once a step.
 bool GradientsResident(fsdp::Strategy strategy);
@@ -138,6 +146,8 @@ enum class GradientPath : uint8_t {
   // bucket: some parameter has several writers in a microbatch, and there are
   // several microbatches.
   kAddedEachMicrobatch,
+  // There are none: the bucket is frozen.
+  kNone,
 };
 
 // By bucket.

@@ -291,6 +291,7 @@ plan::v1::Program ToProto(const Plan& plan, const Program& program) {
   }
   proto.set_arena_bytes(program.arena_bytes);
   proto.set_host_arena_bytes(program.host_arena_bytes);
+  proto.set_buffer_slots(program.buffer_slots);
   return proto;
 }
 
@@ -309,6 +310,11 @@ absl::StatusOr<Program> FromProto(const plan::v1::Program& proto,
   if (program.microbatches != declared.shape.microbatches) {
     return Invalid("microbatches=", program.microbatches, ", the job has ",
                    declared.shape.microbatches);
+  }
+  program.buffer_slots = proto.buffer_slots();
+  if (program.buffer_slots != declared.buffer_slots) {
+    return Invalid("buffer_slots=", program.buffer_slots, ", the job has ",
+                   declared.buffer_slots);
   }
   program.arena_bytes = proto.arena_bytes();
   program.host_arena_bytes = proto.host_arena_bytes();

@@ -30,32 +30,59 @@ std::vector<std::vector<int>> Readers(const std::vector<NodePhase>& order,
   return readers;
 }
 
-// Bytes that are gathered but not being read, by position.
-class IdleBytes {
+// What gathered buckets of layers take, by position.
+class Room {
  public:
-  IdleBytes(int positions, int64_t budget)
-      : idle_(positions), budget_(budget) {}
+  Room(const std::vector<NodePhase>& order, const ResidencyBudget& budget)
+      : idle_(order.size()), gathered_(order.size()), slots_(budget.slots) {
+    for (const NodePhase& at : order) {
+      budget_.push_back(at.phase == model::Phase::kForward
+                            ? budget.forward_bytes
+                            : budget.backward_bytes);
+    }
+  }
 
   // Earliest position from which `bytes` may wait for a reader at `reader`,
   // not before `floor`.
   int Earliest(int64_t bytes, int reader, int floor) const {
     int position = reader;
-    while (position > floor && idle_[position - 1] + bytes <= budget_) {
-      --position;
-    }
+    while (position > floor && Fits(bytes, position - 1)) --position;
     return position;
   }
 
-  void Add(int64_t bytes, int from, int to) {
-    for (int position = from; position < to; ++position) {
+  // A bucket waits from `from` for its reader at `reader`.
+  void Add(int64_t bytes, int from, int reader) {
+    for (int position = from; position < reader; ++position) {
       idle_[position] += bytes;
+      ++gathered_[position];
     }
+    ++gathered_[reader];
   }
 
  private:
-  std::vector<int64_t> idle_;
-  const int64_t budget_;
+  bool Fits(int64_t bytes, int position) const {
+    return idle_[position] + bytes <= budget_[position] &&
+           (slots_ == 0 || gathered_[position] < slots_);
+  }
+
+  std::vector<int64_t> idle_;    // bytes that are not being read
+  std::vector<int> gathered_;    // buckets
+  std::vector<int64_t> budget_;  // of idle bytes
+  const int slots_;
 };
+
+// Gives stays of layers slots. `stays` are in order of their gathers, and never
+// more than `slots` of them overlap.
+void AssignSlots(const fsdp::UnitAssignment& units, int slots,
+                 std::vector<Stay>& stays) {
+  std::vector<int> free_from(slots);  // by slot
+  for (Stay& stay : stays) {
+    if (units.units[units.buckets[stay.bucket].unit].root) continue;
+    const auto longest = std::min_element(free_from.begin(), free_from.end());
+    stay.slot = longest - free_from.begin();
+    *longest = stay.release + 1;
+  }
+}
 
 }  // namespace
 
@@ -75,7 +102,8 @@ int64_t TwoLargestUnits(const fsdp::UnitAssignment& units) {
 std::vector<Stay> PlanStays(const std::vector<NodePhase>& order,
                             const model::ModelDecl& model,
                             const fsdp::UnitAssignment& units,
-                            fsdp::Strategy strategy, int64_t prefetch_bytes) {
+                            fsdp::Strategy strategy,
+                            const ResidencyBudget& budget) {
   const auto readers = Readers(order, model, units);
   std::vector<Stay> stays;
   std::vector<std::pair<int, int>> reads;  // (position, bucket) of the others
@@ -90,21 +118,21 @@ std::vector<Stay> PlanStays(const std::vector<NodePhase>& order,
   }
   std::sort(reads.begin(), reads.end());
 
-  IdleBytes idle(order.size(), prefetch_bytes);
+  Room room(order, budget);
   std::vector<int> latest(units.buckets.size(), -1);  // stay of each bucket
   int last_gather = 0;
   for (const auto& [position, bucket] : reads) {
     const int64_t bytes = Bytes(units.buckets[bucket]);
     const int previous = latest[bucket];
     const int floor = previous >= 0 ? stays[previous].release + 1 : last_gather;
-    const int earliest = idle.Earliest(bytes, position, floor);
+    const int earliest = room.Earliest(bytes, position, floor);
     if (previous >= 0 && earliest <= stays[previous].release + 1) {
-      idle.Add(bytes, stays[previous].release + 1, position);
+      room.Add(bytes, stays[previous].release + 1, position);
       stays[previous].release = position;
       continue;
     }
     const int gather = std::max(earliest, last_gather);
-    idle.Add(bytes, gather, position);
+    room.Add(bytes, gather, position);
     last_gather = gather;
     latest[bucket] = stays.size();
     stays.push_back({bucket, gather, position, position});
@@ -113,6 +141,7 @@ std::vector<Stay> PlanStays(const std::vector<NodePhase>& order,
     return std::tie(a.gather, a.first_reader, a.bucket) <
            std::tie(b.gather, b.first_reader, b.bucket);
   });
+  if (budget.slots > 0) AssignSlots(units, budget.slots, stays);
   return stays;
 }
 

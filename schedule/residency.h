@@ -20,22 +20,36 @@ struct Stay {
   int gather = 0;
   int first_reader = 0;
   int release = 0;  // the last reader
+  int slot = -1;    // where it lies, when there are slots; -1: anywhere
+};
+
+// What bounds gathered buckets of layers.
+struct ResidencyBudget {
+  // Bytes that may wait for their next reader while a phase of the forward
+  // runs, and while one of the backward does.
+  int64_t forward_bytes = 0;
+  int64_t backward_bytes = 0;
+  // Buckets that may be gathered at once, those that are read included; 0: any
+  // number. At least as many as one phase reads.
+  int slots = 0;
 };
 
 // Stays of all buckets that are not resident, ordered by gather and then by
 // first reader: the order in which gathers are launched.
 //
-// A bucket is gathered as early as the prefetch budget allows: at no position
-// may the buckets that wait for their next reader exceed `prefetch_bytes`. When
-// that is no later than its previous release, it stays instead. What is
-// gathered once a step (see GatheredOnce) is gathered at the start and stays to
-// its last reader.
+// A bucket is gathered as early as the budget allows at every position from
+// there to its reader. When that is no later than its previous release, it
+// stays instead. What is gathered once a step (see GatheredOnce) is gathered at
+// the start, stays to its last reader and does not count. With slots, two stays
+// that overlap have different ones, and a stay takes the one that has been free
+// longest.
 std::vector<Stay> PlanStays(const std::vector<NodePhase>& order,
                             const model::ModelDecl& model,
                             const fsdp::UnitAssignment& units,
-                            fsdp::Strategy strategy, int64_t prefetch_bytes);
+                            fsdp::Strategy strategy,
+                            const ResidencyBudget& budget);
 
-// The bytes of the two largest units: the default of both budgets.
+// The bytes of the two largest units: the default of all budgets.
 int64_t TwoLargestUnits(const fsdp::UnitAssignment& units);
 
 }  // namespace weft::schedule

@@ -1,6 +1,7 @@
 #include <cstdint>
 #include <functional>
 #include <numeric>
+#include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -35,6 +36,27 @@ v1::PlanSummary Summarize(const Plan& plan) {
   summary.set_parameters(Parameters(plan.model));
   summary.set_units(plan.units.units.size());
   return summary;
+}
+
+int LeastBufferSlots(const Plan& plan) {
+  size_t most = 0;
+  for (const model::LayerDecl& layer : plan.model.layers) {
+    for (const model::NodeDecl& node : layer.nodes) {
+      for (const model::PhaseDecl& phase : node.phases) {
+        std::set<int> gathered;
+        for (int param : phase.params_read) {
+          const fsdp::Bucket& bucket =
+              plan.units.buckets[plan.units.bucket_of_param[param]];
+          if (WeightsResident(plan.strategy, bucket) ||
+              plan.units.units[bucket.unit].root)
+            continue;
+          gathered.insert(bucket.id);
+        }
+        most = std::max(most, gathered.size());
+      }
+    }
+  }
+  return most;
 }
 
 std::string DescribeRank(const Plan& plan, int rank) {

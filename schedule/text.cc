@@ -21,12 +21,18 @@ const char* TitleOf(const Program& program) {
 }
 
 std::string Header(const Plan& plan, const Program& program) {
+  const std::string slots =
+      program.buffer_slots == 0
+          ? ""
+          : absl::StrFormat(", %d slots of %d bytes", program.buffer_slots,
+                            SlotBytes(program, plan.units));
   return absl::StrFormat(
-      "%s: %d microbatches, %s, world %d, ep %d, %d ops, arena %d bytes, "
+      "%s: %d microbatches, %s, world %d, ep %d, %d ops, arena %d bytes%s, "
       "%d units, collectives %016x\n",
       TitleOf(program), program.microbatches, fsdp::Name(program.strategy),
       plan.world.size, plan.world.ep, program.ops.size(), program.arena_bytes,
-      plan.units.units.size(), CollectiveHash(program, plan.model, plan.units));
+      slots, plan.units.units.size(),
+      CollectiveHash(program, plan.model, plan.units));
 }
 
 // Notes after the name: where parameters and gradients lie.

@@ -21,6 +21,7 @@ absl::Status VerifyProgram(const Program& program,
   RETURN_IF_ERROR(ProveResidency(subject, before));
   RETURN_IF_ERROR(ProveGradients(subject, before));
   RETURN_IF_ERROR(ProveValues(subject, before));
+  RETURN_IF_ERROR(ProveSlots(subject));
   return ProveAgreement(subject);
 }
 

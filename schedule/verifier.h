@@ -34,6 +34,10 @@ namespace weft::schedule {
 //   values     every value is written before it is read, it lies aligned in its
 //              arena, and its memory is taken by another only after its last
 //              use
+//   slots      with slots, every gathered bucket of a layer lies at the
+//   beginning
+//              of one and nothing else in any of them (that a slot is taken
+//              after its last reader is a proof of values)
 //   agreement  over the joint graph of all ranks, each collective one node,
 //              with streams, waits, the launching thread and the launch order
 //              of collectives as edges, there is no cycle (all ranks run this

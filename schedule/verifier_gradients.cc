@@ -156,6 +156,7 @@ absl::Status AllCollected(const Subject& s, const Collectors& adds,
                           const Collectors& reduces) {
   const int last = s.program.microbatches - 1;
   for (int bucket = 0; bucket < s.paths.size(); ++bucket) {
+    if (s.paths[bucket] == GradientPath::kNone) continue;
     for (int m = 0; m <= last; ++m) {
       const bool each = s.paths[bucket] == GradientPath::kReducedEachMicrobatch;
       const bool added = s.paths[bucket] == GradientPath::kAddedEachMicrobatch;

@@ -64,6 +64,7 @@ absl::Status ProveCoverage(const Subject& s);
 absl::Status ProveResidency(const Subject& s, const HappensBefore& before);
 absl::Status ProveGradients(const Subject& s, const HappensBefore& before);
 absl::Status ProveValues(const Subject& s, const HappensBefore& before);
+absl::Status ProveSlots(const Subject& s);
 absl::Status ProveAgreement(const Subject& s);
 // Of ranks that do not all run one program; see VerifyRanks().
 absl::Status ProveAgreementOfRanks(absl::Span<const Program* const> by_rank,

@@ -25,6 +25,10 @@ absl::Status ValueShape(const Subject& s, int id) {
       return broken("is of bucket ", value.bucket, ", which does not exist");
     }
     const fsdp::Bucket& bucket = s.units.buckets[value.bucket];
+    if (value.kind == ValueKind::kGradient && bucket.frozen) {
+      return broken("is a gradient of bucket ", value.bucket,
+                    ", which is frozen");
+    }
     bytes = bucket.elements * SizeOf(bucket.dtype);
   }
   if (value.bytes != bytes) {
@@ -70,6 +74,10 @@ absl::Status ParamShape(const Subject& s, int id) {
   }
   for (int i = 0; i < op.grads.size(); ++i) {
     const int param = phase.grads_written[i];
+    if (s.model.params[param].frozen) {
+      return Broken("shape", id, "writes the gradient of ",
+                    s.model.params[param].name, ", which is frozen");
+    }
     const bool right =
         op.grads[i].param == param &&
         (s.paths[s.units.bucket_of_param[param]] == GradientPath::kResident
@@ -209,6 +217,11 @@ absl::Status BucketShape(const Subject& s, int id) {
                                 : StreamKind::kGather;
   if (op.stream != stream) {
     return Broken("shape", id, Name(op.kind), " on stream ", Name(op.stream));
+  }
+  const bool changes = collects || op.kind == OpKind::kOptimizer;
+  if (changes && s.units.buckets[op.bucket].frozen) {
+    return Broken("shape", id, Name(op.kind), " of bucket ", op.bucket,
+                  ", which is frozen");
   }
   if (op.kind == OpKind::kGather &&
       WeightsResident(s.program.strategy, s.units.buckets[op.bucket])) {

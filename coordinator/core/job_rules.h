@@ -57,11 +57,13 @@ struct RelationRule {
   // the model.
   bool needs_legal_job = false;
 };
-// All of them: those of the model, of batch and world, of the rest of the run,
-// of taps.
+// All of them: those of the model, of batch and world, of sharding, of the
+// optimizer, of the rest of the run, of taps.
 absl::Span<const RelationRule> RelationRules();
 absl::Span<const RelationRule> ModelRules();
 absl::Span<const RelationRule> BatchRules();
+absl::Span<const RelationRule> FsdpRules();
+absl::Span<const RelationRule> OptimizerRules();
 absl::Span<const RelationRule> RunRules();
 absl::Span<const RelationRule> TapRules();
 

@@ -90,6 +90,82 @@ std::vector<RelationCase> BatchCases() {
   };
 }
 
+std::vector<RelationCase> FsdpCases() {
+  return {
+      {"fsdp { strategy: SHARDING_STRATEGY_OPTIM buffer_slots: 2 }",
+       "fsdp.buffer_slots", "unless strategy is",
+       "buffer_slots=2 but fsdp.strategy=optim keeps whole weights"},
+      // Half of what pre_dispatch reads is frozen, in a bucket of its own.
+      {"fsdp { buffer_slots: 1 } "
+       "optimizer { groups { parameters: 'layers.1.qkv' frozen: true } }",
+       "fsdp.buffer_slots", "at least the buckets",
+       "buffer_slots=1 but one op reads 2 gathered buckets at once"},
+  };
+}
+
+std::vector<RelationCase> OptimizerCases() {
+  return {
+      {"optimizer { min_learning_rate: 0.01 }", "optimizer.min_learning_rate",
+       "0 to learning_rate", "0.01 is above optimizer.learning_rate=0.001"},
+      {"optimizer { warmup_steps: 4 }", "optimizer.warmup_steps", "0 to steps",
+       "warmup_steps=4 but steps=3"},
+      {"optimizer { momentum: 0.9 }", "optimizer.momentum",
+       "unless kind is sgd", "momentum=0.9 but optimizer.kind=adamw"},
+      {"optimizer { decay: DECAY_WSD }", "optimizer.wsd_decay_steps",
+       "1 to steps - warmup_steps", "wsd_decay_steps=0, steps=3"},
+      {"optimizer { decay: DECAY_WSD warmup_steps: 1 wsd_decay_steps: 3 }",
+       "optimizer.wsd_decay_steps", "1 to steps - warmup_steps",
+       "wsd_decay_steps=3, steps=3 and optimizer.warmup_steps=1"},
+      {"optimizer { wsd_decay_steps: 2 }", "optimizer.wsd_decay_steps",
+       "else 0", "wsd_decay_steps=2 but optimizer.decay is not wsd"},
+      {"optimizer { wsd_shape: WSD_SHAPE_COSINE }", "optimizer.wsd_shape",
+       "unless decay is wsd", "wsd_shape is set"},
+  };
+}
+
+std::vector<RelationCase> GroupCases() {
+  const std::string field = "optimizer.groups";
+  const auto groups = [](absl::string_view text) {
+    return absl::StrCat("optimizer { ", text, " }");
+  };
+  std::string many;
+  for (int i = 0; i < 65; ++i) absl::StrAppend(&many, "groups {} ");
+  std::string patterns = "groups { ";
+  for (int i = 0; i < 257; ++i) absl::StrAppend(&patterns, "parameters: '*' ");
+  const std::string too_long(257, '*');
+  return {
+      {groups("groups { weight_decay: 0 }"), field, "1 to 256 bytes",
+       "groups[0].parameters is empty"},
+      {groups("groups { parameters: ['*', ''] }"), field, "1 to 256 bytes",
+       "groups[0].parameters has \"\" of 0 bytes"},
+      {groups(absl::StrCat("groups { parameters: '", too_long, "' }")), field,
+       "1 to 256 bytes", "of 257 bytes"},
+      {groups(many), field, "up to 64 groups", "has 65 groups"},
+      {groups(patterns + "}"), field, "256 globs in all", "has 257 patterns"},
+      {groups("groups { parameters: '*' weight_decay: 1.5 }"), field,
+       "weight_decay of 0 to 1", "groups[0].weight_decay=1.5"},
+      {groups("groups { parameters: '*' learning_rate_scale: -1 }"), field,
+       "learning_rate_scale of 0 to 1000", "learning_rate_scale=-1"},
+      {groups("groups { parameters: '*' learning_rate_scale: nan }"), field,
+       "learning_rate_scale of 0 to 1000", "learning_rate_scale=nan"},
+      {groups("groups { parameters: '*.norm1' frozen: true weight_decay: 0 }"),
+       field, "or frozen with neither", "groups[0].frozen=true"},
+      {groups("groups { parameters: ['*.qkv', 'layers.*.expert.down'] }"),
+       field, "globs that fit parameters",
+       "groups[0].parameters has \"layers.*.expert.down\", which no parameter "
+       "of the model fits; did you mean \"layers.*.experts.down\"?"},
+      {groups("groups { parameters: 'layers.2.qkv' }"), field,
+       "globs that fit parameters", "did you mean \"layers.*.qkv\"?"},
+      {groups("groups { parameters: 'nothing at all' }"), field,
+       "globs that fit parameters", "; known: embedding.table, head.norm, "},
+      {groups("groups { parameters: 'layers.*' weight_decay: 0 } "
+              "groups { parameters: '*.qkv' weight_decay: 1 }"),
+       field, "groups that count for some", "groups[1] has no effect"},
+      {groups("groups { parameters: '*' frozen: true }"), field,
+       "some parameter is not frozen", "parameters are frozen"},
+  };
+}
+
 std::vector<RelationCase> RunCases() {
   return {
       {"name: 'Moe'", "name", "hyphen", "name=\"Moe\""},
@@ -107,10 +183,6 @@ std::vector<RelationCase> RunCases() {
        "megatron=\"a\\x00b\" holds a zero byte"},
       {"init { megatron: '/a' hugging_face: '/b' }", "init.megatron",
        "empty beside", "megatron=\"/a\" beside init.hugging_face=\"/b\""},
-      {"optimizer { min_learning_rate: 0.01 }", "optimizer.min_learning_rate",
-       "0 to learning_rate", "0.01 is above optimizer.learning_rate=0.001"},
-      {"optimizer { warmup_steps: 4 }", "optimizer.warmup_steps", "0 to steps",
-       "warmup_steps=4 but steps=3"},
       {"output { trace_step: 4 }", "output.trace_step", "0 to steps",
        "trace_step=4 but steps=3"},
       {"output { gradients_step: 4 }", "output.gradients_step", "0 to steps",
@@ -136,7 +208,8 @@ std::vector<RelationCase> RunCases() {
 
 std::vector<RelationCase> RelationCases() {
   std::vector<RelationCase> cases;
-  for (const auto& part : {ModelCases(), BatchCases(), RunCases()}) {
+  for (const auto& part : {ModelCases(), BatchCases(), FsdpCases(),
+                           OptimizerCases(), GroupCases(), RunCases()}) {
     cases.insert(cases.end(), part.begin(), part.end());
   }
   return cases;
@@ -194,6 +267,39 @@ TEST(RelationTest, PathsAndStepsAreLegalUpToTheirLimits) {
                                "gradients_step: 3 }")))),
               IsEmpty());
   EXPECT_THAT(Fields(Validate(MakeJobWith("init { }"))), IsEmpty());
+}
+
+TEST(RelationTest, OptimizersAreLegalUpToTheirLimits) {
+  for (const char* optimizer :
+       {"kind: OPTIMIZER_KIND_SGD momentum: 0.9",
+        "decay: DECAY_WSD warmup_steps: 1 wsd_decay_steps: 2 "
+        "wsd_shape: WSD_SHAPE_MINUS_SQRT",
+        "groups { parameters: '*.norm?' weight_decay: 1 } "
+        "groups { parameters: ['*.qkv', 'embedding.*'] "
+        "learning_rate_scale: 1000 } groups { parameters: '*' }"}) {
+    EXPECT_THAT(Fields(Validate(MakeJobWith(
+                    absl::StrCat("optimizer { ", optimizer, " }")))),
+                IsEmpty())
+        << optimizer;
+  }
+}
+
+TEST(RelationTest, SlotsAreLegalFromTheLeastNumber) {
+  for (const char* job :
+       {"fsdp { buffer_slots: 1 }",
+        "fsdp { buffer_slots: 2 } "
+        "optimizer { groups { parameters: 'layers.1.qkv' frozen: true } }",
+        "fsdp { buffer_slots: 1024 strategy: "
+        "SHARDING_STRATEGY_OPTIM_GRADS_PARAMS }"}) {
+    EXPECT_THAT(Fields(Validate(MakeJobWith(job))), IsEmpty()) << job;
+  }
+}
+
+TEST(RelationTest, GroupsOfAModelThatCannotBeDeclaredAreLeftAlone) {
+  EXPECT_THAT(Fields(Validate(MakeJobWith(
+                  "model { dense_layers: 2 ffn_hidden_size: 8 } "
+                  "optimizer { groups { parameters: 'nothing' } }"))),
+              ElementsAre("model.dense_layers"));
 }
 
 }  // namespace

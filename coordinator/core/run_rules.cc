@@ -62,22 +62,6 @@ Finding CheckOneCheckpoint(const Job& job) {
       " beside init.hugging_face=", Quoted(job.init().hugging_face()));
 }
 
-Finding CheckMinLearningRate(const Job& job) {
-  const v1::OptimizerConfig& optimizer = job.optimizer();
-  if (optimizer.min_learning_rate() <= optimizer.learning_rate()) return {};
-  return absl::StrCat("optimizer.min_learning_rate=",
-                      FormatNumber(optimizer.min_learning_rate()),
-                      " is above optimizer.learning_rate=",
-                      FormatNumber(optimizer.learning_rate()));
-}
-
-Finding CheckWarmup(const Job& job) {
-  const int64_t warmup = job.optimizer().warmup_steps();
-  if (warmup <= job.steps()) return {};
-  return absl::StrCat("optimizer.warmup_steps=", warmup,
-                      " but steps=", job.steps());
-}
-
 Finding CheckTraceStep(const Job& job) {
   const int64_t trace = job.output().trace_step();
   if (trace <= job.steps()) return {};
@@ -111,9 +95,6 @@ constexpr RelationRule kRules[] = {
     {"init.megatron", "", "a folder path of at most 4096 bytes", CheckMegatron},
     {"init.megatron", "init.hugging_face", "empty beside hugging_face",
      CheckOneCheckpoint},
-    {"optimizer.min_learning_rate", "optimizer.learning_rate",
-     "0 to learning_rate", CheckMinLearningRate},
-    {"optimizer.warmup_steps", "steps", "0 to steps", CheckWarmup},
     {"output.trace_step", "steps", "0 to steps", CheckTraceStep},
     {"output.gradients_step", "steps", "0 to steps", CheckGradientsStep},
     {"data.validation_fraction", "eval.batches", "above 0 when eval.batches is",

@@ -8,8 +8,7 @@
 #include "base/nearest_name.h"
 #include "coordinator/core/describe.h"
 #include "coordinator/core/job_rules.h"
-#include "model/decoder.h"
-#include "model/shape.h"
+#include "schedule/plan.h"
 #include "schedule/taps.h"
 #include "weft/v1/job.pb.h"
 
@@ -37,7 +36,7 @@ Finding CheckTapsAndStep(const Job& job) {
 
 Finding CheckTaps(const Job& job) {
   if (job.output().taps().empty()) return {};
-  const model::ModelDecl model = model::DeclareDecoder(model::ShapeOf(job));
+  const model::ModelDecl model = schedule::Declare(job).model;
   std::vector<std::string> names;
   for (int value : schedule::TappableValues(model)) {
     names.push_back(model.values[value].name);

@@ -64,7 +64,7 @@ bool IsMessage(const FieldDescriptor* field) {
 bool IsReachable(const Message& root, absl::string_view path) {
   const Place place = Find(root, path);
   if (place.parent == nullptr) return false;
-  return !IsMessage(place.field) ||
+  return !IsMessage(place.field) || place.field->is_repeated() ||
          place.parent->GetReflection()->HasField(*place.parent, place.field);
 }
 
@@ -164,8 +164,14 @@ void CheckKnown(const Message& message, const std::string& prefix,
   reflection.ListFields(message, &fields);
   for (const FieldDescriptor* field : fields) {
     const std::string path = absl::StrCat(prefix, field->name());
-    if (field->is_repeated()) continue;
-    if (IsMessage(field)) {
+    if (field->is_repeated()) {
+      const int size =
+          IsMessage(field) ? reflection.FieldSize(message, field) : 0;
+      for (int i = 0; i < size; ++i) {
+        CheckKnown(reflection.GetRepeatedMessage(message, field, i),
+                   absl::StrCat(path, "[", i, "]."), found);
+      }
+    } else if (IsMessage(field)) {
       CheckKnown(reflection.GetMessage(message, field), path + ".", found);
     } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM) {
       CheckEnum(message, field, path, found);

@@ -213,11 +213,14 @@ TEST(ValidateTest, RefusesFieldsItDoesNotKnow) {
     return message->GetReflection()->MutableUnknownFields(message);
   };
   unknown(&job)->AddVarint(99, 1);
+  job.mutable_optimizer()->add_groups()->add_parameters("*");
+  unknown(job.mutable_optimizer()->mutable_groups(0))->AddVarint(76, 1);
   for (int number : {78, 77, 78}) {
     unknown(job.mutable_fsdp())->AddVarint(number, 1);
   }
   const Validation validation = Validate(job);
-  ASSERT_THAT(Fields(validation), ElementsAre("#99", "fsdp.#77"));
+  ASSERT_THAT(Fields(validation),
+              ElementsAre("#99", "fsdp.#77", "optimizer.groups[0].#76"));
   EXPECT_EQ(validation.violations[0].description,
             "#99 is a field this version does not know");
   EXPECT_EQ(validation.violations[1].description,
@@ -271,6 +274,7 @@ TEST(WarningTest, EachCaseWarns) {
        "model.moe has no effect"},
       {"eval { every_steps: 2 }", "eval.every_steps=2 has no effect"},
       {"optimizer { min_learning_rate: 1e-5 }", "set optimizer.decay=cosine"},
+      {"optimizer { kind: OPTIMIZER_KIND_SGD }", "set optimizer.momentum"},
   };
   for (const WarningCase& c : cases) {
     SCOPED_TRACE(c.job);

@@ -63,11 +63,21 @@ Finding WarnEvalNever(const Job& job) {
 
 Finding WarnMinLearningRate(const Job& job) {
   if (job.optimizer().min_learning_rate() == 0 ||
-      job.optimizer().decay() == v1::DECAY_COSINE) {
+      job.optimizer().decay() == v1::DECAY_COSINE ||
+      job.optimizer().decay() == v1::DECAY_WSD) {
     return {};
   }
   return "optimizer.min_learning_rate has no effect: the learning rate is "
          "constant after warmup; set optimizer.decay=cosine";
+}
+
+Finding WarnNoMoments(const Job& job) {
+  const v1::OptimizerConfig& optimizer = job.optimizer();
+  const bool set = optimizer.has_beta1() || optimizer.has_beta2() ||
+                   optimizer.epsilon() != 0;
+  if (optimizer.kind() != v1::OPTIMIZER_KIND_SGD || !set) return {};
+  return "optimizer.beta1, beta2 and epsilon have no effect with "
+         "optimizer.kind=sgd; set optimizer.momentum";
 }
 
 constexpr WarningRule kWarningRules[] = {
@@ -79,6 +89,7 @@ constexpr WarningRule kWarningRules[] = {
     {"model.dense_layers", WarnDenseLayersWithoutMoe},
     {"eval.every_steps", WarnEvalNever},
     {"optimizer.min_learning_rate", WarnMinLearningRate},
+    {"optimizer.kind", WarnNoMoments},
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The sharded optimizer: AdamW on what a rank holds of a bucket.
+// The sharded optimizer: AdamW or SGD on what a rank holds of a bucket.
 #ifndef WEFT_FSDP_RUNTIME_OPTIMIZER_H_
 #define WEFT_FSDP_RUNTIME_OPTIMIZER_H_
 
@@ -14,18 +14,22 @@
 
 namespace weft::fsdp {
 
+enum class OptimizerKind : uint8_t { kAdamW, kSgd };
+
 // The constants of a job, defaults filled in.
-struct AdamWConfig {
+struct OptimizerSettings {
+  OptimizerKind kind = OptimizerKind::kAdamW;
+  // AdamW only.
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
-  double weight_decay = 0;  // of parameters that decay
-  double clip_norm = 0;     // 0: none
+  double momentum = 0;   // SGD only
+  double clip_norm = 0;  // 0: none
 };
-AdamWConfig AdamWConfigOf(const v1::OptimizerConfig& config);
+OptimizerSettings OptimizerSettingsOf(const v1::OptimizerConfig& config);
 
 // What changes with every step; written by the host before the launches. A
-// gradient is multiplied by `grad_scale`; a moment is divided by its `bias`.
+// gradient is multiplied by `grad_scale`; AdamW divides a moment by its `bias`.
 struct OptimizerScalars {
   double learning_rate = 0;
   double grad_scale = 1;
@@ -33,14 +37,16 @@ struct OptimizerScalars {
   double bias2 = 1;
 };
 // `step` is from 1, `norm` the global gradient norm, which is finite.
-OptimizerScalars ScalarsOf(const AdamWConfig& config, double learning_rate,
-                           int64_t step, double norm);
+OptimizerScalars ScalarsOf(const OptimizerSettings& settings,
+                           double learning_rate, int64_t step, double norm);
 
-// A run of one parameter and its state.
+// A run of one parameter and its state. SGD has no second moment, and without
+// momentum no first one: null.
 struct OptimizerSegment {
   int param = 0;
   int64_t elements = 0;
   double weight_decay = 0;
+  double learning_rate_scale = 1;
   const float* gradient = nullptr;
   float* weights = nullptr;
   float* first_moment = nullptr;
@@ -53,11 +59,11 @@ struct OptimizerSegment {
 // optimizer state is whole on every rank, else its slice. Padding is no part.
 std::vector<OptimizerSegment> OptimizerSegmentsOf(
     absl::Span<const Parameter> parameters, const Bucket& bucket,
-    const ResidentBuckets& buckets, const AdamWConfig& config);
+    const ResidentBuckets& buckets);
 
 struct OptimizerWork {
   absl::Span<const OptimizerSegment> segments;
-  const AdamWConfig* config = nullptr;
+  const OptimizerSettings* settings = nullptr;
   const OptimizerScalars* scalars = nullptr;
 };
 // Called from work on `stream`.

@@ -10,7 +10,7 @@
 namespace weft::fsdp {
 namespace {
 
-// A matrix that decays, of 20 elements, and a norm that does not, of 10.
+// Two parameters, of 20 elements and of 10.
 UnitAssignment Units(int ranks) {
   UnitAssignment units;
   Bucket bucket;
@@ -21,9 +21,11 @@ UnitAssignment Units(int ranks) {
   return units;
 }
 
+// The first one decays; the second has a learning rate of its own.
 std::vector<Parameter> Parameters() {
   std::vector<Parameter> parameters(2);
-  parameters[0].decay = true;
+  parameters[0].weight_decay = 0.5;
+  parameters[1].learning_rate_scale = 0.25;
   return parameters;
 }
 
@@ -32,10 +34,12 @@ absl::Status RunUpdate(void* work, device::Stream& stream) {
   return absl::OkStatus();
 }
 
-// One rank of `ranks`, with weights 1 and gradients 2 everywhere.
+// One rank of `ranks`, with weights 1 and gradients 2 everywhere, and `moments`
+// of every element.
 class Rank {
  public:
-  Rank(int ranks, int rank, bool whole) : units_(Units(ranks)) {
+  Rank(int ranks, int rank, bool whole, int moments = 2)
+      : units_(Units(ranks)) {
     device_ = *device::CreateCpuDevice({});
     ResidentBuckets::Options options;
     options.device = device_.get();
@@ -43,6 +47,7 @@ class Rank {
     options.world = {ranks, 1};
     options.rank = rank;
     options.residence = {{whole, whole, whole}};
+    options.moments = moments;
     buckets_ = *ResidentBuckets::Create(options);
     for (const BucketView& view : {weights(), buckets_->gradients(0)}) {
       const float value = view.data == weights().data ? 1.0f : 2.0f;
@@ -50,20 +55,24 @@ class Rank {
     }
   }
 
-  void Step(const AdamWConfig& config, double rate, int64_t step, double norm) {
+  void Step(const OptimizerSettings& settings, double rate, int64_t step,
+            double norm) {
     const auto stream = *device_->CreateStream("test");
     const std::vector<OptimizerSegment> segments =
-        OptimizerSegmentsOf(parameters_, units_.buckets[0], *buckets_, config);
-    const OptimizerScalars scalars = ScalarsOf(config, rate, step, norm);
+        OptimizerSegmentsOf(parameters_, units_.buckets[0], *buckets_);
+    const OptimizerScalars scalars = ScalarsOf(settings, rate, step, norm);
     OptimizerWork work;
     work.segments = segments;
-    work.config = &config;
+    work.settings = &settings;
     work.scalars = &scalars;
     stream->Launch(&RunUpdate, &work);
     EXPECT_OK(stream->Synchronize());
   }
 
   const BucketView& weights() const { return buckets_->weights(0); }
+  int64_t moment_bytes() const {
+    return device_->bytes_in_use(device::MemoryCategory::kOptimizer);
+  }
 
  private:
   const UnitAssignment units_;
@@ -72,28 +81,34 @@ class Rank {
   std::unique_ptr<ResidentBuckets> buckets_;
 };
 
-AdamWConfig Config() {
+OptimizerSettings Config() {
   v1::OptimizerConfig proto;
-  proto.set_weight_decay(0.5);
   proto.set_clip_norm(1.0);
-  return AdamWConfigOf(proto);
+  return OptimizerSettingsOf(proto);
+}
+
+OptimizerSettings Sgd(double momentum) {
+  v1::OptimizerConfig proto;
+  proto.set_kind(v1::OPTIMIZER_KIND_SGD);
+  proto.set_momentum(momentum);
+  return OptimizerSettingsOf(proto);
 }
 
 TEST(OptimizerTest, DefaultsAreThoseOfTheJob) {
-  const AdamWConfig config = AdamWConfigOf(v1::OptimizerConfig());
+  const OptimizerSettings config = OptimizerSettingsOf(v1::OptimizerConfig());
   EXPECT_EQ(config.beta1, 0.9);
   EXPECT_EQ(config.beta2, 0.95);
   EXPECT_EQ(config.epsilon, 1e-8);
   EXPECT_EQ(config.clip_norm, 0);
   v1::OptimizerConfig zero;
   zero.set_beta1(0);
-  EXPECT_EQ(AdamWConfigOf(zero).beta1, 0);
+  EXPECT_EQ(OptimizerSettingsOf(zero).beta1, 0);
 }
 
 TEST(OptimizerTest, ClipsOnlyLargerNorms) {
   EXPECT_EQ(ScalarsOf(Config(), 0.1, 1, 0.5).grad_scale, 1);
   EXPECT_DOUBLE_EQ(ScalarsOf(Config(), 0.1, 1, 4).grad_scale, 1 / (4 + 1e-6));
-  EXPECT_EQ(ScalarsOf(AdamWConfig(), 0.1, 1, 4).grad_scale, 1);
+  EXPECT_EQ(ScalarsOf(OptimizerSettings(), 0.1, 1, 4).grad_scale, 1);
 }
 
 TEST(OptimizerTest, BiasCorrectionCountsStepsFromOne) {
@@ -103,29 +118,53 @@ TEST(OptimizerTest, BiasCorrectionCountsStepsFromOne) {
   EXPECT_DOUBLE_EQ(ScalarsOf(Config(), 0.1, 3, 0).bias1, 1 - 0.9 * 0.9 * 0.9);
 }
 
-TEST(OptimizerTest, FirstStepMovesByTheRateAndDecaysMatricesOnly) {
+TEST(OptimizerTest, AParameterHasItsOwnDecayAndRate) {
   Rank rank(1, 0, /*whole=*/true);
   rank.Step(Config(), 0.1, 1, 0.5);
   EXPECT_NEAR(*rank.weights().at(0), 1 - 0.1 * 0.5 - 0.1, 1e-6);
-  EXPECT_NEAR(*rank.weights().at(32), 1 - 0.1, 1e-6);
+  EXPECT_NEAR(*rank.weights().at(32), 1 - 0.1 * 0.25, 1e-6);
   EXPECT_EQ(*rank.weights().at(20), 1);  // padding is not touched
   EXPECT_EQ(*rank.weights().at(63), 1);
 }
 
+TEST(OptimizerTest, SgdStepsByTheGradientAndKeepsNothing) {
+  Rank rank(1, 0, /*whole=*/true, /*moments=*/0);
+  EXPECT_EQ(rank.moment_bytes(), 0);
+  for (int64_t step = 1; step <= 2; ++step) rank.Step(Sgd(0), 0.1, step, 0.5);
+  double decaying = 1;
+  for (int i = 0; i < 2; ++i) decaying = decaying * (1 - 0.1 * 0.5) - 0.1 * 2;
+  EXPECT_NEAR(*rank.weights().at(0), decaying, 1e-6);
+  EXPECT_NEAR(*rank.weights().at(32), 1 - 2 * 0.1 * 0.25 * 2, 1e-6);
+  EXPECT_EQ(*rank.weights().at(20), 1);
+}
+
+TEST(OptimizerTest, MomentumOfSgdIsOneMoment) {
+  Rank rank(1, 0, /*whole=*/true, /*moments=*/1);
+  EXPECT_EQ(rank.moment_bytes(), 64 * 4);
+  for (int64_t step = 1; step <= 2; ++step) rank.Step(Sgd(0.5), 0.1, step, 0.5);
+  EXPECT_NEAR(*rank.weights().at(32), 1 - 0.1 * 0.25 * (2 + 3), 1e-6);
+}
+
 TEST(OptimizerTest, SlicesUpdateToTheSameBitsAsTheWhole) {
-  Rank whole(4, 0, /*whole=*/true);
-  for (int64_t step = 1; step <= 3; ++step) {
-    whole.Step(Config(), 0.1, step, 4);
-  }
-  for (int r = 0; r < 4; ++r) {
-    Rank rank(4, r, /*whole=*/false);
+  const struct {
+    OptimizerSettings settings;
+    int moments;
+  } cases[] = {{Config(), 2}, {Sgd(0.9), 1}, {Sgd(0), 0}};
+  for (const auto& c : cases) {
+    Rank whole(4, 0, /*whole=*/true, c.moments);
     for (int64_t step = 1; step <= 3; ++step) {
-      rank.Step(Config(), 0.1, step, 4);
+      whole.Step(c.settings, 0.1, step, 4);
     }
-    const Range range = rank.weights().range;
-    EXPECT_EQ(range.elements(), 16);
-    for (int64_t i = range.begin; i < range.end; ++i) {
-      EXPECT_EQ(*rank.weights().at(i), *whole.weights().at(i)) << i;
+    for (int r = 0; r < 4; ++r) {
+      Rank rank(4, r, /*whole=*/false, c.moments);
+      for (int64_t step = 1; step <= 3; ++step) {
+        rank.Step(c.settings, 0.1, step, 4);
+      }
+      const Range range = rank.weights().range;
+      EXPECT_EQ(range.elements(), 16);
+      for (int64_t i = range.begin; i < range.end; ++i) {
+        EXPECT_EQ(*rank.weights().at(i), *whole.weights().at(i)) << i;
+      }
     }
   }
 }

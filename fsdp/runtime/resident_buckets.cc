@@ -59,11 +59,13 @@ absl::StatusOr<std::unique_ptr<ResidentBuckets>> ResidentBuckets::Create(
     const Range whole = {0, bucket.elements};
     const Range slice = SliceOf(bucket, options.world, options.rank);
     views.slice = slice;
-    largest_slice = std::max(largest_slice, slice.elements());
     weights.Add(&views.weights, residence.weights ? whole : slice);
+    if (bucket.frozen) continue;
+    largest_slice = std::max(largest_slice, slice.elements());
     gradients.Add(&views.gradients, residence.gradients ? whole : slice);
-    moments.Add(&views.first_moment, residence.optimizer ? whole : slice);
-    moments.Add(&views.second_moment, residence.optimizer ? whole : slice);
+    views.optimized = residence.optimizer ? whole : slice;
+    if (options.moments > 0) moments.Add(&views.first_moment, views.optimized);
+    if (options.moments > 1) moments.Add(&views.second_moment, views.optimized);
   }
   device::Device& device = *options.device;
   ASSIGN_OR_RETURN(state->weights_,

@@ -1,5 +1,5 @@
 // The fp32 state of a rank that lives as long as the job: main weights,
-// gradients and Adam's moments of every bucket.
+// gradients and the optimizer's moments of every bucket.
 //
 // Each is held whole on every rank of the bucket's group, or as this rank's
 // slice, as Residence says. All strategies share layout and slices, so what
@@ -47,6 +47,7 @@ class ResidentBuckets {
     World world;
     int rank = 0;
     std::vector<Residence> residence;  // by bucket
+    int moments = 2;  // the optimizer keeps of every element: 0, 1 or 2
   };
   // Requires: `residence` has an entry for every bucket; every dtype is f32.
   // RESOURCE_EXHAUSTED when the device has too little memory.
@@ -57,6 +58,10 @@ class ResidentBuckets {
   const BucketView& gradients(int bucket) const {
     return views_[bucket].gradients;
   }
+  // What this rank updates of the bucket; nothing of a frozen one, which has
+  // neither gradients nor moments.
+  Range optimized(int bucket) const { return views_[bucket].optimized; }
+  // Of optimized(). Null data where the optimizer keeps fewer moments.
   const BucketView& first_moment(int bucket) const {
     return views_[bucket].first_moment;
   }
@@ -76,6 +81,7 @@ class ResidentBuckets {
  private:
   struct Views {
     Range slice;
+    Range optimized;
     BucketView weights;
     BucketView gradients;
     BucketView first_moment;

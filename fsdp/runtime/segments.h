@@ -35,7 +35,8 @@ struct Parameter {
   int64_t global_begin = 0;
   double init_std = 0;       // normal with this deviation; 0: constant
   double init_constant = 0;  // used when init_std is 0
-  bool decay = false;        // weight decay applies
+  double weight_decay = 0;
+  double learning_rate_scale = 1;
 };
 
 // The pieces of parameters inside `range`, ascending. Pieces of no elements

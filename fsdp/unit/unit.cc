@@ -11,21 +11,23 @@ int64_t RoundUp(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// Appends the parameters of `layers` with the wanted axis to a new bucket of
+// Appends the parameters of `in_unit` that are wanted to a new bucket of
 // `unit`; adds nothing when there are none.
 void AddBucket(const model::ModelDecl& model, const World& world, Unit& unit,
-               const std::vector<bool>& in_unit, bool expert,
+               const std::vector<bool>& in_unit, bool expert, bool frozen,
                UnitAssignment& out) {
   Bucket bucket;
   bucket.id = out.buckets.size();
   bucket.unit = unit.id;
   bucket.axis = expert ? Axis::kEdp : Axis::kDp;
   bucket.group_size = world.GroupSize(bucket.axis);
+  bucket.frozen = frozen;
   const int64_t alignment = kAlignmentBytes / SizeOf(bucket.dtype);
   int64_t end = 0;
   for (int p = 0; p < model.params.size(); ++p) {
     const model::ParamDecl& param = model.params[p];
     if (!in_unit[param.layer] || param.expert != expert) continue;
+    if (param.frozen != frozen) continue;
     const int64_t offset = RoundUp(end, alignment);
     bucket.placements.push_back({p, offset, param.local_elements()});
     out.bucket_of_param[p] = bucket.id;
@@ -46,7 +48,9 @@ void AddUnit(const model::ModelDecl& model, const World& world,
   unit.name = name;
   unit.root = root;
   for (bool expert : {false, true}) {
-    AddBucket(model, world, unit, in_unit, expert, out);
+    for (bool frozen : {false, true}) {
+      AddBucket(model, world, unit, in_unit, expert, frozen, out);
+    }
   }
   out.units.push_back(std::move(unit));
 }
@@ -93,7 +97,7 @@ uint64_t UnitAssignment::Hash() const {
   hash.AddInt(buckets.size());
   for (const Bucket& bucket : buckets) {
     hash.AddInt(bucket.unit).AddInt(bucket.axis).AddInt(bucket.group_size);
-    hash.AddInt(bucket.dtype).AddInt(bucket.elements);
+    hash.AddInt(bucket.dtype).AddInt(bucket.frozen).AddInt(bucket.elements);
     hash.AddInt(bucket.placements.size());
     for (const Placement& placement : bucket.placements) {
       hash.AddInt(placement.param).AddInt(placement.offset);

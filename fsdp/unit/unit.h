@@ -47,6 +47,8 @@ struct Bucket {
   Axis axis = Axis::kDp;
   int group_size = 1;  // ranks on the axis
   DType dtype = DType::kF32;
+  // Its parameters never change: it has no gradients and no optimizer state.
+  bool frozen = false;
   std::vector<Placement> placements;  // ascending offset
   int64_t elements = 0;               // with padding
 
@@ -60,7 +62,7 @@ struct Unit {
   std::string name;  // "root", "layers.3"
   // The root unit (embedding, final norm, output) stays gathered for the step.
   bool root = false;
-  std::vector<int> buckets;  // dense first, then expert
+  std::vector<int> buckets;  // dense first, then expert; frozen ones after each
 };
 
 struct UnitAssignment {
@@ -87,8 +89,8 @@ struct World {
 };
 
 // One root unit and one unit per decoder layer; a dense bucket over DP and,
-// where a layer has experts, an expert bucket over EDP. The layout does not
-// depend on the strategy.
+// where a layer has experts, an expert bucket over EDP. Parameters that are
+// frozen have buckets of their own. The layout does not depend on the strategy.
 UnitAssignment AssignUnits(const model::ModelDecl& model, const World& world);
 
 }  // namespace weft::fsdp

@@ -84,6 +84,34 @@ TEST(AssignUnitsTest, EveryParameterHasOnePlaceAndPlacesAreDisjoint) {
   }
 }
 
+TEST(AssignUnitsTest, FrozenParametersHaveBucketsOfTheirOwn) {
+  model::ModelDecl model = SmallModel(2);
+  const UnitAssignment before = AssignUnits(model, {4, 2});
+  for (model::ParamDecl& param : model.params) {
+    param.frozen = param.name == "layers.1.qkv" ||
+                   param.name == "layers.1.experts.down" ||
+                   param.name == "embedding.table" || param.layer == 1;
+  }
+  const UnitAssignment units = AssignUnits(model, {4, 2});
+  EXPECT_NE(units.Hash(), before.Hash());
+  for (const Bucket& bucket : units.buckets) {
+    ASSERT_FALSE(bucket.placements.empty());
+    for (const Placement& p : bucket.placements) {
+      EXPECT_EQ(model.params[p.param].frozen, bucket.frozen);
+    }
+  }
+  const auto frozen = [&](int unit) {
+    std::vector<bool> is_frozen;
+    for (int b : units.units[unit].buckets) {
+      is_frozen.push_back(units.buckets[b].frozen);
+    }
+    return is_frozen;
+  };
+  EXPECT_THAT(frozen(0), ElementsAre(false, true));
+  EXPECT_THAT(frozen(1), ElementsAre(true));
+  EXPECT_THAT(frozen(2), ElementsAre(false, true, false, true));
+}
+
 TEST(AssignUnitsTest, SlicesCoverABucketOnce) {
   const UnitAssignment units = AssignUnits(SmallModel(1), {3, 1});
   for (const Bucket& bucket : units.buckets) {

@@ -1,9 +1,14 @@
 #include "tests/property/random_job.h"
 
 #include <cstdint>
+#include <iterator>
 
 namespace weft::tests {
 namespace {
+
+// Globs of some parameters that every job has.
+constexpr const char* kParameters[] = {"*.norm1",     "layers.0.*", "*.qkv",
+                                       "embedding.*", "layers.*",   "*.out"};
 
 // Draws one job.
 class Drawer {
@@ -17,6 +22,7 @@ class Drawer {
     Batch();
     Schedule();
     Fsdp();
+    Optimizer();
     Rest();
     return job_;
   }
@@ -104,15 +110,38 @@ class Drawer {
         Between(v1::SHARDING_STRATEGY_NO_SHARD,
                 v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS)));
     fsdp.set_prefetch_bytes(OneOf({0, 1, 4096, 40000, 1 << 30}));
+    fsdp.set_backward_prefetch_bytes(OneOf({0, 0, 1, 4096, 1 << 30}));
     fsdp.set_reduce_bytes(OneOf({0, 1, 4096, 40000, 1 << 30}));
+    // Two slots suffice: for what learns and what is frozen of a unit.
+    const bool sharded =
+        fsdp.strategy() == v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS;
+    if (Chance(sharded ? 40 : 1, 80)) fsdp.set_buffer_slots(Between(2, 6));
+  }
+
+  void Optimizer() {
+    v1::OptimizerConfig& optimizer = *job_.mutable_optimizer();
+    optimizer.set_learning_rate(0.01);
+    optimizer.set_weight_decay(0.1);
+    optimizer.set_clip_norm(1.0);
+    if (Chance(1, 4)) {
+      optimizer.set_kind(v1::OPTIMIZER_KIND_SGD);
+      if (Chance(1, 2)) optimizer.set_momentum(0.9);
+    }
+    if (Chance(1, 2)) return;
+    v1::ParameterGroup& group = *optimizer.add_groups();
+    for (int i = Between(1, 2); i > 0; --i) {
+      group.add_parameters(kParameters[Between(0, std::size(kParameters) - 1)]);
+    }
+    if (Chance(1, 4)) {
+      group.set_learning_rate_scale(3);
+    } else {
+      group.set_frozen(true);
+    }
   }
 
   void Rest() {
     job_.mutable_data()->set_prefix("synthetic");
     job_.mutable_data()->set_sequence_length(Between(4, 8));
-    job_.mutable_optimizer()->set_learning_rate(0.01);
-    job_.mutable_optimizer()->set_weight_decay(0.1);
-    job_.mutable_optimizer()->set_clip_norm(1.0);
     job_.set_steps(2);
     job_.set_seed(Between(0, 1 << 20));
     if (Chance(1, 4)) {
@@ -175,6 +204,10 @@ std::string BrokenRule(const v1::TrainingJob& job) {
           (job.batch().microbatch() * job.parallel().world()) !=
       0) {
     return "batch.global_batch";
+  }
+  if (job.fsdp().buffer_slots() > 0 &&
+      job.fsdp().strategy() != v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS) {
+    return "fsdp.buffer_slots";
   }
   if (job.eval().batches() > 0 && job.data().validation_fraction() == 0) {
     return "data.validation_fraction";

@@ -68,6 +68,8 @@ v1::TrainingJob Plain(v1::TrainingJob job) {
   job.mutable_schedule()->set_order(v1::SCHEDULE_ORDER_SEQUENTIAL);
   job.mutable_schedule()->set_delay_wgrad(false);
   job.mutable_fsdp()->clear_prefetch_bytes();
+  job.mutable_fsdp()->clear_backward_prefetch_bytes();
+  job.mutable_fsdp()->clear_buffer_slots();
   job.mutable_fsdp()->clear_reduce_bytes();
   job.clear_output();
   return job;

@@ -107,8 +107,8 @@ absl::Status EngineImpl::FinishTrainControl() {
     gate_has_tripped_ = true;
     return absl::OutOfRangeError("the gradient norm is not finite");
   }
-  scalars_ = fsdp::ScalarsOf(adamw_, fsdp::LearningRate(rates_, step_), step_,
-                             totals_.norm);
+  scalars_ = fsdp::ScalarsOf(optimizer_, fsdp::LearningRate(rates_, step_),
+                             step_, totals_.norm);
   return absl::OkStatus();
 }
 

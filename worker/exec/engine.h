@@ -120,7 +120,8 @@ class Engine {
 
   // Writes this rank's fragments of the gradients of the latest step, as the
   // optimizer got them (the mean over ranks, not clipped), as WriteParameters
-  // does the weights; the file's metadata says the `step`, too. A validation
+  // does the weights, but of frozen parameters, which have none; the file's
+  // metadata says the `step`, too. A validation
   // leaves them as they are. FAILED_PRECONDITION before the first step.
   virtual absl::Status WriteGradients(absl::string_view folder) = 0;
 

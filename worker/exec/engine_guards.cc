@@ -51,6 +51,7 @@ std::vector<GradientPart> EngineImpl::GradientParts() const {
   for (const fsdp::Bucket& bucket : plan_.units.buckets) {
     const fsdp::BucketView& view = held[bucket.id];
     for (const fsdp::Segment& segment : fsdp::SegmentsIn(bucket, view.range)) {
+      if (parameters_[segment.param].learning_rate_scale == 0) continue;
       GradientPart& part = parts.emplace_back();
       part.param = segment.param;
       part.data = view.at(segment.bucket_offset);

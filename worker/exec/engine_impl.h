@@ -109,7 +109,7 @@ class EngineImpl : public Engine {
   EngineOptions options_;
   schedule::Plan plan_;  // as this worker declares it
   std::vector<fsdp::Parameter> parameters_;
-  fsdp::AdamWConfig adamw_;
+  fsdp::OptimizerSettings optimizer_;
   fsdp::LearningRateSchedule rates_;
 
   // Memory, in the order it is released in reverse.

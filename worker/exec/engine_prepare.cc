@@ -57,7 +57,7 @@ absl::Status EngineImpl::Prepare() {
   plan_ = schedule::Declare(options_.job);
   RETURN_IF_ERROR(CheckOptions());
   RETURN_IF_ERROR(layers::CheckScratch(plan_.shape, plan_.model));
-  adamw_ = fsdp::AdamWConfigOf(options_.job.optimizer());
+  optimizer_ = fsdp::OptimizerSettingsOf(options_.job.optimizer());
   rates_ = fsdp::LearningRateOf(options_.job.optimizer(), options_.job.steps());
   DescribeParameters();
   RETURN_IF_ERROR(AllocateMemory());
@@ -184,7 +184,8 @@ void EngineImpl::DescribeParameters() {
     if (decl.expert) parameter.global_begin = ep_rank * decl.local_elements();
     parameter.init_std = decl.init_std;
     parameter.init_constant = decl.init_constant;
-    parameter.decay = decl.decay;
+    parameter.weight_decay = decl.weight_decay;
+    parameter.learning_rate_scale = decl.learning_rate_scale;
     parameters_.push_back(std::move(parameter));
   }
 }
@@ -198,6 +199,7 @@ absl::Status EngineImpl::AllocateMemory() {
   resident.world = plan_.world;
   resident.rank = options_.binding.rank;
   resident.residence = ResidenceOf(plan_, options_.train.strategy);
+  resident.moments = plan_.moments;
   ASSIGN_OR_RETURN(buckets_, fsdp::ResidentBuckets::Create(resident));
   int64_t arena = options_.train.arena_bytes;
   int64_t host_arena = options_.train.host_arena_bytes;
@@ -298,7 +300,7 @@ Bindings EngineImpl::MakeBindings() {
       b.control_record + fsdp::ControlRecord::Doubles(plan_.shape.microbatches);
   b.finish_control = &FinishControl;
   b.finish_control_arg = this;
-  b.optimizer = &adamw_;
+  b.optimizer = &optimizer_;
   b.scalars = &scalars_;
   b.routed_rows = routed_rows_.data();
   b.exchanged_bytes = &exchanged_bytes_;

@@ -66,14 +66,15 @@ std::vector<fsdp::BucketView> HeldWeights(
   return held;
 }
 
-// A gradient may be whole in memory and yet reduced in the own slice alone. The
-// optimizer's state says which: it is whole where all of the gradient is.
+// A gradient may be whole in memory and yet reduced in the own slice alone; the
+// optimizer reads no more than is.
 std::vector<fsdp::BucketView> HeldGradients(
     const fsdp::UnitAssignment& units, const fsdp::ResidentBuckets& buckets) {
   std::vector<fsdp::BucketView> held;
   for (const fsdp::Bucket& bucket : units.buckets) {
-    const fsdp::Range range = buckets.first_moment(bucket.id).range;
-    held.push_back({buckets.gradients(bucket.id).at(range.begin), range});
+    const fsdp::Range range = buckets.optimized(bucket.id);
+    const fsdp::BucketView& all = buckets.gradients(bucket.id);
+    held.push_back({bucket.frozen ? nullptr : all.at(range.begin), range});
   }
   return held;
 }

@@ -35,7 +35,8 @@ struct FragmentFileArgs {
 std::vector<fsdp::BucketView> HeldWeights(const fsdp::UnitAssignment& units,
                                           const fsdp::ResidentBuckets& buckets);
 
-// The gradients that the optimizer of a rank reads, as `held`. After a step
+// The gradients that the optimizer of a rank reads, as `held`; none of frozen
+// parameters. After a step
 // they are the mean over ranks, not clipped: the optimizer leaves them as they
 // are.
 std::vector<fsdp::BucketView> HeldGradients(

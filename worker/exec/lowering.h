@@ -49,7 +49,7 @@ struct Bindings {
   // Called by the launching thread once the control collective is complete.
   HostFn finish_control = nullptr;
   void* finish_control_arg = nullptr;
-  const fsdp::AdamWConfig* optimizer = nullptr;
+  const fsdp::OptimizerSettings* optimizer = nullptr;
   const fsdp::OptimizerScalars* scalars = nullptr;
   // i64[layers, experts] rows routed to each expert so far in the step, as the
   // counts of this rank's EP group tell. Written by the launching thread.

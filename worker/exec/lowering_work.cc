@@ -198,6 +198,7 @@ void LoweredProgram::BindControl(const Program& program, int id) {
   std::vector<fsdp::SliceView>& slices = slices_.emplace_back();
   if (program.kind != schedule::ProgramKind::kEval) {
     for (const fsdp::Bucket& bucket : b_.plan->units.buckets) {
+      if (bucket.frozen) continue;
       const fsdp::Range slice = b_.buckets->slice(bucket.id);
       slices.push_back(
           {b_.buckets->gradients(bucket.id).at(slice.begin), slice.elements()});
@@ -221,16 +222,15 @@ void LoweredProgram::BindControl(const Program& program, int id) {
 
 void LoweredProgram::BindOptimizer(const Program& program, int id) {
   const int bucket = program.ops[id].bucket;
-  optimizer_segments_.push_back(
-      fsdp::OptimizerSegmentsOf(b_.parameters, b_.plan->units.buckets[bucket],
-                                *b_.buckets, *b_.optimizer));
+  optimizer_segments_.push_back(fsdp::OptimizerSegmentsOf(
+      b_.parameters, b_.plan->units.buckets[bucket], *b_.buckets));
   for (fsdp::OptimizerSegment& segment : optimizer_segments_.back()) {
     if (b_.changed_bits == nullptr) break;
     segment.changed_bits = b_.changed_bits + segment.param;
   }
   fsdp::OptimizerWork& work = optimizers_.emplace_back();
   work.segments = optimizer_segments_.back();
-  work.config = b_.optimizer;
+  work.settings = b_.optimizer;
   work.scalars = b_.scalars;
   launches_[id].work = &RunOptimizer;
   launches_[id].arg = &work;

@@ -1,5 +1,6 @@
 // A release frees, and no rank holds what is another's.
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -56,6 +57,8 @@ TEST(MemoryTest, ResidentBytesNeverExceedThePlansLiveSet) {
   for (bool combined : {true, false}) {
     TinyJob tiny = PagesJob();
     tiny.combined = combined;
+    EXPECT_THAT(LargestExcess(tiny, ReleasedMemory::kReturn), IsOkAndHolds(0));
+    tiny.more = "fsdp { buffer_slots: 2 prefetch_bytes: 100000 }";
     EXPECT_THAT(LargestExcess(tiny, ReleasedMemory::kReturn), IsOkAndHolds(0));
   }
 }
@@ -233,6 +236,64 @@ TEST(MemoryTest, ARankHoldsItsSlicesOfTheMainWeights) {
     EXPECT_EQ(device.bytes_in_use(MemoryCategory::kArena),
               world->plan().train.arena_bytes);
   }
+}
+
+// Bytes of the optimizer's state on rank 0, and what the plan says of all
+// state.
+std::pair<int64_t, int64_t> OptimizerAndStateBytes(const std::string& more) {
+  TinyJob tiny;
+  tiny.world = 2;
+  tiny.more = more;
+  LocalWorldOptions options;
+  options.job = MakeJob(tiny);
+  auto world = LocalWorld::Create(std::move(options));
+  EXPECT_OK(world.status());
+  return {(*world)->device(0).bytes_in_use(MemoryCategory::kOptimizer),
+          schedule::Summarize((*world)->plan()).state_bytes()};
+}
+
+TEST(MemoryTest, FrozenParametersHaveWeightsOnly) {
+  for (const auto strategy : {v1::SHARDING_STRATEGY_NO_SHARD,
+                              v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS}) {
+    TinyJob tiny;
+    tiny.world = 2;
+    tiny.strategy = strategy;
+    tiny.more =
+        "optimizer { groups { parameters: ['layers.1.*', '*.experts.*'] "
+        "frozen: true } }";
+    LocalWorldOptions options;
+    options.job = MakeJob(tiny);
+    ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(std::move(options)));
+    const bool whole = strategy == v1::SHARDING_STRATEGY_NO_SHARD;
+    int64_t all = 0;
+    int64_t learning = 0;
+    for (const fsdp::Bucket& bucket : world->plan().units.buckets) {
+      const int64_t bytes =
+          4 * (whole ? bucket.elements : bucket.slice_elements());
+      all += bytes;
+      if (!bucket.frozen) learning += bytes;
+    }
+    EXPECT_LT(learning, all);
+    const device::Device& device = world->device(0);
+    EXPECT_EQ(device.bytes_in_use(MemoryCategory::kParameters), all);
+    EXPECT_EQ(device.bytes_in_use(MemoryCategory::kGradients), learning);
+    EXPECT_EQ(device.bytes_in_use(MemoryCategory::kOptimizer), 2 * learning);
+    EXPECT_EQ(schedule::Summarize(world->plan()).state_bytes(),
+              all + 3 * learning);
+  }
+}
+
+TEST(MemoryTest, TheOptimizerKeepsWhatItNeeds) {
+  const auto [adamw, adamw_state] = OptimizerAndStateBytes("");
+  const auto [momentum, momentum_state] = OptimizerAndStateBytes(
+      "optimizer { kind: OPTIMIZER_KIND_SGD momentum: 0.9 }");
+  const auto [none, none_state] =
+      OptimizerAndStateBytes("optimizer { kind: OPTIMIZER_KIND_SGD }");
+  EXPECT_GT(adamw, 0);
+  EXPECT_EQ(2 * momentum, adamw);
+  EXPECT_EQ(none, 0);
+  EXPECT_EQ(adamw_state - none_state, adamw);
+  EXPECT_EQ(momentum_state - none_state, momentum);
 }
 
 }  // namespace

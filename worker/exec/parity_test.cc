@@ -1,12 +1,15 @@
 // Bitwise parity: how a step is ordered, and what is sharded, changes no bit of
 // losses or parameters where the design says so.
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/glob.h"
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
@@ -84,7 +87,26 @@ std::string Describe(const TinyJob& tiny) {
                       tiny.microbatches, tiny.combined ? " combined" : " seq",
                       tiny.delay_wgrad ? " delayed" : " at once", " ",
                       v1::ShardingStrategy_Name(tiny.strategy),
-                      tiny.tied ? " tied" : "");
+                      tiny.tied ? " tied" : "", " ", tiny.more);
+}
+
+// Globs of some parameters of every kind of node.
+constexpr const char* kFrozen[] = {"*.norm1", "layers.1.*", "*.experts.down",
+                                   "embedding.table", "*.q_norm"};
+
+bool IsInFrozenGroup(const std::string& name) {
+  return std::any_of(std::begin(kFrozen), std::end(kFrozen),
+                     [&](const char* glob) { return MatchesGlob(glob, name); });
+}
+
+// A group of these parameters, in a job that does not clip.
+std::string FrozenGroup(const std::string& treatment) {
+  std::string globs;
+  for (const char* glob : kFrozen) {
+    absl::StrAppend(&globs, "parameters: '", glob, "' ");
+  }
+  return absl::StrCat("optimizer { clip_norm: 0 groups { ", globs, treatment,
+                      " } }");
 }
 
 // World size and EP size.
@@ -97,7 +119,7 @@ class ParityTest : public ::testing::TestWithParam<std::tuple<int, int>> {
     ASSERT_OK_AND_ASSIGN(*reference, Train(tiny, samples));
     for (const auto& [combined, delay] :
          {std::pair(false, true), {true, false}, {true, true}}) {
-      if (kSanitized && !(combined && delay)) continue;
+      if (few_orders_ && !(combined && delay)) continue;
       tiny.combined = combined;
       tiny.delay_wgrad = delay;
       ASSERT_OK_AND_ASSIGN(Outcome outcome, Train(tiny, samples));
@@ -128,6 +150,9 @@ class ParityTest : public ::testing::TestWithParam<std::tuple<int, int>> {
                    v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS);
     }
   }
+
+  // Of what does not depend on the order, the two ends of it suffice.
+  bool few_orders_ = kSanitized;
 };
 
 TEST_P(ParityTest, OneMicrobatch) {
@@ -182,6 +207,83 @@ TEST_P(ParityTest, SquaredRelu) {
   tiny.optional_parts = true;
   tiny.squared_relu = true;
   CompareAll(tiny, SyntheticSamples::Kind::kRule);
+}
+
+TEST_P(ParityTest, SgdWithAndWithoutMomentum) {
+  few_orders_ = true;
+  for (const char* momentum : {"", "momentum: 0.9"}) {
+    TinyJob tiny;
+    tiny.microbatches = 2;
+    tiny.more =
+        absl::StrCat("optimizer { kind: OPTIMIZER_KIND_SGD ", momentum, " }");
+    CompareAll(tiny, SyntheticSamples::Kind::kRule);
+  }
+}
+
+TEST_P(ParityTest, ParameterGroupsAndWsd) {
+  few_orders_ = true;
+  TinyJob tiny;
+  tiny.microbatches = 2;
+  tiny.more =
+      "optimizer { decay: DECAY_WSD wsd_decay_steps: 2 "
+      "groups { parameters: ['*.norm?', 'head.norm'] weight_decay: 0.5 } "
+      "groups { parameters: 'layers.1.*' learning_rate_scale: 3 } }";
+  CompareAll(tiny, SyntheticSamples::Kind::kRule);
+}
+
+TEST_P(ParityTest, FrozenParameters) {
+  few_orders_ = true;
+  TinyJob tiny;
+  tiny.microbatches = 2;
+  tiny.optional_parts = true;
+  tiny.more = FrozenGroup("frozen: true");
+  CompareAll(tiny, SyntheticSamples::Kind::kRule);
+}
+
+// A frozen parameter is one whose gradient nobody uses.
+TEST_P(ParityTest, FrozenParametersAreThoseWithoutALearningRate) {
+  TinyJob tiny;
+  std::tie(tiny.world, tiny.ep) = GetParam();
+  tiny.microbatches = 2;
+  for (const auto strategy : kStrategies) {
+    tiny.strategy = strategy;
+    tiny.more = FrozenGroup("learning_rate_scale: 0");
+    ASSERT_OK_AND_ASSIGN(const Outcome still,
+                         Train(tiny, SyntheticSamples::Kind::kRule));
+    tiny.more = FrozenGroup("frozen: true");
+    ASSERT_OK_AND_ASSIGN(Outcome frozen,
+                         Train(tiny, SyntheticSamples::Kind::kRule));
+    EXPECT_LT(frozen.norms[0], still.norms[0]);
+    frozen.norms = still.norms;
+    EXPECT_EQ(Difference(still, frozen), "") << Describe(tiny);
+    tiny.steps = 0;
+    ASSERT_OK_AND_ASSIGN(const Outcome before,
+                         Train(tiny, SyntheticSamples::Kind::kRule));
+    tiny.steps = 3;
+    for (const auto& [name, values] : frozen.parameters) {
+      const bool changed = values != before.parameters.at(name);
+      EXPECT_EQ(changed, !IsInFrozenGroup(name)) << name;
+    }
+  }
+}
+
+TEST_P(ParityTest, BufferSlots) {
+  TinyJob tiny;
+  std::tie(tiny.world, tiny.ep) = GetParam();
+  tiny.microbatches = 3;
+  ASSERT_OK_AND_ASSIGN(const Outcome reference,
+                       Train(tiny, SyntheticSamples::Kind::kRule));
+  for (int slots : {1, 2, 5}) {
+    tiny.more = absl::StrCat(
+        "fsdp { prefetch_bytes: 100000 buffer_slots: ", slots, " }");
+    for (bool combined : {false, true}) {
+      tiny.combined = combined;
+      tiny.delay_wgrad = combined;
+      ASSERT_OK_AND_ASSIGN(const Outcome outcome,
+                           Train(tiny, SyntheticSamples::Kind::kRule));
+      EXPECT_EQ(Difference(reference, outcome), "") << Describe(tiny);
+    }
+  }
 }
 
 TEST_P(ParityTest, ExpertsWithoutTokens) {

@@ -29,7 +29,8 @@ struct GradientPart {
 //
 // Ranks tell one another every few steps, `steps` at most, what they saw in
 // each: so a parameter is found fewer than `steps` steps late. Steps with a
-// learning rate of 0 do not count. Allocates when it is made only.
+// learning rate of 0 do not count, nor do parameters whose gradients are not
+// given. Allocates when it is made only.
 // Thread-compatible.
 class StuckCheck {
  public:

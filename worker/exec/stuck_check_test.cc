@@ -218,6 +218,19 @@ TEST(StuckParameterTest, ATrainingJobHasNone) {
   }
 }
 
+TEST(StuckParameterTest, ParametersThatAreNotToMoveMayStand) {
+  for (const bool frozen : {true, false}) {
+    LocalWorldOptions options =
+        JobOptions(v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS, 4);
+    v1::ParameterGroup& group = *options.job.mutable_optimizer()->add_groups();
+    group.add_parameters("layers.1.*");
+    group.set_frozen(frozen);
+    if (!frozen) group.set_learning_rate_scale(0);
+    ASSERT_OK_AND_ASSIGN(auto w, LocalWorld::Create(std::move(options)));
+    EXPECT_OK(w->RunSteps(6).status()) << "frozen " << frozen;
+  }
+}
+
 TEST(StuckParameterTest, UpdatesThatVanishInFp32AreFound) {
   for (const auto strategy : kStrategies) {
     for (const int world : {1, 4}) {

@@ -79,13 +79,17 @@ absl::Status ExpertsDgrad(const NodeContext& ctx, device::Stream& stream) {
 absl::Status ExpertsWgrad(const NodeContext& ctx, device::Stream& stream) {
   PrepareOffsets(ctx, ctx.i32(args::kWAll));
   const Grad& up = ctx.grads[args::kUpW];
-  ops::GroupedWgrad({Up(ctx), ctx.f32(args::kWUpGrad), ctx.f32(args::kWRows),
-                     up.data, up.accumulate},
-                    stream);
+  if (up.data != nullptr) {
+    ops::GroupedWgrad({Up(ctx), ctx.f32(args::kWUpGrad), ctx.f32(args::kWRows),
+                       up.data, up.accumulate},
+                      stream);
+  }
   const Grad& down = ctx.grads[args::kDownW];
-  ops::GroupedWgrad({Down(ctx), ctx.f32(args::kWOutGrad), ctx.f32(args::kWAct),
-                     down.data, down.accumulate},
-                    stream);
+  if (down.data != nullptr) {
+    ops::GroupedWgrad({Down(ctx), ctx.f32(args::kWOutGrad),
+                       ctx.f32(args::kWAct), down.data, down.accumulate},
+                      stream);
+  }
   return absl::OkStatus();
 }
 

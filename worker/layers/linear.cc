@@ -46,6 +46,7 @@ void AddDgrad(const Linear& size, const float* dy, const float* weight,
 
 void Wgrad(const Linear& size, const float* dy, const float* x,
            const Grad& dweight, device::Stream& stream) {
+  if (dweight.data == nullptr) return;
   ops::LinearWgradArgs args;
   args.rows = size.rows;
   args.in = size.in;
@@ -80,7 +81,7 @@ void NormBackward(const model::Shape& shape, const NormBackwardArgs& args,
   wgrad.dy = args.dy;
   wgrad.dweight = args.dweight.data;
   wgrad.accumulate = args.dweight.accumulate;
-  ops::RmsNormWgrad(wgrad, stream);
+  if (wgrad.dweight != nullptr) ops::RmsNormWgrad(wgrad, stream);
 
   ops::RmsNormDgradArgs dgrad;
   dgrad.rows = shape.tokens;

@@ -24,6 +24,7 @@ void Dgrad(const Linear& size, const float* dy, const float* weight, float* dx,
            device::Stream& stream);
 void AddDgrad(const Linear& size, const float* dy, const float* weight,
               float* dx, device::Stream& stream);
+// Nothing when `dweight` is null.
 void Wgrad(const Linear& size, const float* dy, const float* x,
            const Grad& dweight, device::Stream& stream);
 
@@ -31,7 +32,8 @@ void Wgrad(const Linear& size, const float* dy, const float* x,
 void NormForward(const model::Shape& shape, const float* x, const float* weight,
                  float* y, float* rstd, device::Stream& stream);
 
-// Backward of one norm: dx = gradient through the norm + add (when not null).
+// Backward of one norm: dx = gradient through the norm + add (when not null),
+// and the gradient of its weight (when not null).
 struct NormBackwardArgs {
   const float* x = nullptr;
   const float* weight = nullptr;

@@ -17,7 +17,8 @@
 
 namespace weft::layers {
 
-// The gradient of one parameter: overwritten, or added to.
+// The gradient of one parameter: overwritten, or added to; null when the
+// parameter is frozen: then it is not computed.
 struct Grad {
   float* data = nullptr;
   bool accumulate = false;

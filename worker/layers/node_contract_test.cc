@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
@@ -43,7 +44,7 @@ int64_t UnwrittenWords(const void* data, int64_t bytes) {
 
 class NodeContractTest : public ::testing::TestWithParam<SmallShape> {
  protected:
-  NodeContractTest() : runner_(MakeShape(GetParam())) {}
+  NodeContractTest() : runner_(MakeShape(GetParam()), GetParam().frozen) {}
 
   // Runs one phase on poisoned outputs and checks the contract.
   void Check(int layer, int node, Phase phase) {
@@ -127,13 +128,41 @@ TEST_P(NodeContractTest, AccumulatingAddsToTheGradient) {
   }
 }
 
+// Gradients that are left have the bits they have among all.
+TEST_P(NodeContractTest, FrozenParametersChangeNoOtherGradient) {
+  NodeRunner all(MakeShape(GetParam()));
+  for (NodeRunner* runner : {&all, &runner_}) {
+    ASSERT_OK(runner->Forward());
+    ASSERT_OK(runner->Backward());
+  }
+  EXPECT_EQ(runner_.loss(), all.loss());
+  int frozen = 0;
+  for (int p = 0; p < runner_.model().params.size(); ++p) {
+    const model::ParamDecl& param = runner_.model().params[p];
+    frozen += param.frozen;
+    EXPECT_EQ(runner_.writes(p), param.frozen ? 0 : all.writes(p));
+    if (param.frozen) continue;
+    EXPECT_EQ(runner_.grad(p), all.grad(p)) << param.name;
+  }
+  EXPECT_EQ(frozen > 0, !GetParam().frozen.empty());
+}
+
+// The letters of a glob.
+std::string FrozenName(const std::string& glob) {
+  std::string name;
+  for (char c : glob) {
+    if (absl::ascii_isalnum(c)) name += c;
+  }
+  return name.empty() ? "" : "Frozen_" + name;
+}
+
 std::string ShapeName(const ::testing::TestParamInfo<SmallShape>& info) {
-  return absl::StrCat(info.param.moe ? "Moe" : "Dense",
-                      info.param.shared_ffn > 0 ? "Shared" : "",
-                      info.param.renormalize ? "" : "Raw",
-                      info.param.tied ? "Tied" : "",
-                      info.param.qk_norm ? "Optional" : "",
-                      info.param.gated_mlp ? "" : "SquaredRelu");
+  return absl::StrCat(
+      info.param.moe ? "Moe" : "Dense",
+      info.param.shared_ffn > 0 ? "Shared" : "",
+      info.param.renormalize ? "" : "Raw", info.param.tied ? "Tied" : "",
+      info.param.qk_norm ? "Optional" : "",
+      info.param.gated_mlp ? "" : "SquaredRelu", FrozenName(info.param.frozen));
 }
 
 SmallShape Dense() {
@@ -153,6 +182,11 @@ SmallShape RawTied() {
   return shape;
 }
 
+SmallShape FrozenIn(SmallShape shape, const std::string& glob) {
+  shape.frozen = glob;
+  return shape;
+}
+
 SmallShape Optional() {
   SmallShape shape = Shared();
   shape.shared_gate = true;
@@ -166,12 +200,18 @@ SmallShape SquaredRelu(SmallShape shape) {
   return shape;
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, NodeContractTest,
-                         ::testing::Values(SmallShape(), Dense(), Shared(),
-                                           RawTied(), Optional(),
-                                           SquaredRelu(Dense()),
-                                           SquaredRelu(Optional())),
-                         ShapeName);
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, NodeContractTest,
+    ::testing::Values(
+        SmallShape(), Dense(), Shared(), RawTied(), Optional(),
+        SquaredRelu(Dense()), SquaredRelu(Optional()),
+        FrozenIn(Optional(), "*norm*"), FrozenIn(Optional(), "*.qkv*"),
+        FrozenIn(Optional(), "*.out*"), FrozenIn(Optional(), "*.*.gate_up"),
+        FrozenIn(Optional(), "*down"), FrozenIn(Optional(), "*shared*"),
+        FrozenIn(Optional(), "layers.*"), FrozenIn(Optional(), "*.router"),
+        FrozenIn(Dense(), "*.mlp.*"), FrozenIn(Dense(), "*.mlp.down"),
+        FrozenIn(RawTied(), "embedding.table")),
+    ShapeName);
 
 }  // namespace
 }  // namespace weft::layers

@@ -48,8 +48,9 @@ struct HeadNormBackwardArgs {
   const float* x = nullptr;       // [tokens, kept_stride]
   const float* rstd = nullptr;    // [tokens, rstd_stride]
   float* d_qkv = nullptr;         // [tokens, stride], read as dy, written as dx
-  float* dweight = nullptr;       // [head_dim]; zero-filled without tokens
-  bool accumulate = false;        // dweight
+  // [head_dim]; zero-filled without tokens. Null: it is not computed.
+  float* dweight = nullptr;
+  bool accumulate = false;  // dweight
 };
 void HeadNormBackward(const HeadNormBackwardArgs& args, device::Stream& stream);
 

@@ -61,7 +61,7 @@ void HeadNormForward(const HeadNormForwardArgs& args, device::Stream& stream) {
 void HeadNormBackward(const HeadNormBackwardArgs& args,
                       device::Stream& stream) {
   const HeadNormShape& s = args.shape;
-  Wgrad(args);
+  if (args.dweight != nullptr) Wgrad(args);
   for (int64_t token = 0; token < s.tokens; ++token) {
     for (int64_t head = 0; head < s.heads; ++head) {
       DgradOfHead(args.weight,

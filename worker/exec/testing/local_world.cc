@@ -197,26 +197,32 @@ absl::StatusOr<std::vector<std::vector<StepResult>>> LocalWorld::RunSteps(
 
 absl::StatusOr<std::map<std::string, std::vector<float>>>
 LocalWorld::Parameters() {
-  return Collect([](Engine& engine, absl::string_view folder) {
-    return engine.WriteParameters(folder);
-  });
+  return Collect(plan_.model.params,
+                 [](Engine& engine, absl::string_view folder) {
+                   return engine.WriteParameters(folder);
+                 });
 }
 
 absl::StatusOr<std::map<std::string, std::vector<float>>>
 LocalWorld::Gradients() {
-  return Collect([](Engine& engine, absl::string_view folder) {
+  std::vector<model::ParamDecl> params;
+  for (const model::ParamDecl& decl : plan_.model.params) {
+    if (!decl.frozen) params.push_back(decl);
+  }
+  return Collect(params, [](Engine& engine, absl::string_view folder) {
     return engine.WriteGradients(folder);
   });
 }
 
 absl::StatusOr<std::map<std::string, std::vector<float>>> LocalWorld::Collect(
+    const std::vector<model::ParamDecl>& decls,
     const std::function<absl::Status(Engine& engine, absl::string_view folder)>&
         write) {
   ASSIGN_OR_RETURN(const std::string folder, MakeFolder());
   RETURN_IF_ERROR(
       ForEachRank([&](int, Engine& engine) { return write(engine, folder); }));
   std::map<std::string, std::vector<float>> params;
-  for (const model::ParamDecl& decl : plan_.model.params) {
+  for (const model::ParamDecl& decl : decls) {
     params[decl.name].resize(Elements(decl));
   }
   std::map<std::string, int64_t> seen;

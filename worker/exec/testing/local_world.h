@@ -79,9 +79,9 @@ class LocalWorld {
   // Runs the next `steps` steps. By rank, then by step.
   absl::StatusOr<std::vector<std::vector<StepResult>>> RunSteps(int steps);
 
-  // Every parameter of the whole model, or its gradient of the latest step, put
-  // together from all ranks' files. INTERNAL unless the files hold every
-  // element once.
+  // Every parameter of the whole model, or the gradient of the latest step of
+  // every one that is not frozen, put together from all ranks' files. INTERNAL
+  // unless the files hold every element once.
   absl::StatusOr<std::map<std::string, std::vector<float>>> Parameters();
   absl::StatusOr<std::map<std::string, std::vector<float>>> Gradients();
 
@@ -102,8 +102,10 @@ class LocalWorld {
       : options_(std::move(options)) {}
 
   absl::Status CreateRank(int rank);
-  // What all ranks' files hold that `write` writes to a folder.
+  // What all ranks' files hold that `write` writes to a folder: all of
+  // `params`.
   absl::StatusOr<std::map<std::string, std::vector<float>>> Collect(
+      const std::vector<model::ParamDecl>& params,
       const std::function<absl::Status(Engine& engine,
                                        absl::string_view folder)>& write);
   // Remembers the first rank to fail.

@@ -1,6 +1,8 @@
 #include "worker/exec/testing/tiny_job.h"
 
 #include "base/hash64.h"
+#include "glog/logging.h"
+#include "google/protobuf/text_format.h"
 
 namespace weft::exec::testing {
 
@@ -48,6 +50,8 @@ v1::TrainingJob MakeJob(const TinyJob& tiny) {
   job.set_steps(tiny.steps);
   job.set_seed(7);
   job.mutable_eval()->set_batches(tiny.eval_batches);
+  google::protobuf::TextFormat::Parser parser;
+  CHECK(parser.MergeFromString(tiny.more, &job)) << tiny.more;
   return job;
 }
 

@@ -3,6 +3,7 @@
 #define WEFT_WORKER_EXEC_TESTING_TINY_JOB_H_
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -30,6 +31,7 @@ struct TinyJob {
   int eval_batches = 0;
   int sequence_length = 6;
   int hidden = 16;
+  std::string more;  // text of a TrainingJob, merged over all of it
 };
 
 // A legal job: vocabulary of 29, grouped-query attention, top-2 of 4 experts.

@@ -3,11 +3,13 @@
 #include <cstring>
 #include <utility>
 
+#include "base/glob.h"
 #include "glog/logging.h"
 #include "kernels/ops/random/random.h"
 #include "kernels/ops/rope/rope.h"
 #include "kernels/ops/testing/testing.h"
 #include "model/decoder.h"
+#include "model/frozen.h"
 #include "worker/layers/node_table.h"
 
 namespace weft::layers::testing {
@@ -25,6 +27,15 @@ void FillNormal(const model::ParamDecl& decl, std::vector<float>& out) {
   args.stddev = 0.4f;
   args.out = out.data();
   ops::RandomNormal(args, ops::testing::InlineStream());
+}
+
+model::ModelDecl Declare(const model::Shape& shape, const std::string& frozen) {
+  model::ModelDecl model = model::DeclareDecoder(shape);
+  for (model::ParamDecl& param : model.params) {
+    param.frozen = MatchesGlob(frozen, param.name);
+  }
+  model::DropFrozenGradients(model);
+  return model;
 }
 
 }  // namespace
@@ -57,8 +68,8 @@ model::Shape MakeShape(const SmallShape& small) {
   return shape;
 }
 
-NodeRunner::NodeRunner(const model::Shape& shape)
-    : shape_(shape), model_(model::DeclareDecoder(shape)) {
+NodeRunner::NodeRunner(const model::Shape& shape, const std::string& frozen)
+    : shape_(shape), model_(Declare(shape, frozen)) {
   auto world = comm::LoopbackWorld::Create({});
   CHECK(world.ok()) << world.status();
   world_ = *std::move(world);

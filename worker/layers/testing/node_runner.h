@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -29,13 +30,16 @@ struct SmallShape {
   bool biases = false;  // of qkv and of the output projection
   bool qk_norm = false;
   bool gated_mlp = true;  // SwiGLU; else squared ReLU
+  std::string frozen;     // a glob of parameters
 };
 model::Shape MakeShape(const SmallShape& small);
 
 // Requires: shape.ep is 1.
 class NodeRunner {
  public:
-  explicit NodeRunner(const model::Shape& shape);
+  // Parameters that fit the glob `frozen` are.
+  explicit NodeRunner(const model::Shape& shape,
+                      const std::string& frozen = "");
   ~NodeRunner();
 
   // Runs one phase. Gradients overwrite at the first write since ClearGrads()

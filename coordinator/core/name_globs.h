@@ -1,0 +1,20 @@
+// What to say of globs in job fields that fit no name.
+#ifndef WEFT_COORDINATOR_CORE_NAME_GLOBS_H_
+#define WEFT_COORDINATOR_CORE_NAME_GLOBS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace weft::coordinator {
+
+// A remark to put behind a glob that fits none of `names`: the nearest of them,
+// or all there are, each with `*` in place of a layer's index. E.g. `; did you
+// mean "layers.*.qkv"?`. Pure.
+std::string NearestGlobs(absl::string_view pattern,
+                         const std::vector<std::string>& names);
+
+}  // namespace weft::coordinator
+
+#endif  // WEFT_COORDINATOR_CORE_NAME_GLOBS_H_

@@ -1,0 +1,40 @@
+#include <cmath>
+#include <cstring>
+
+#include "kernels/ops/sgd/sgd.h"
+
+namespace weft::ops {
+namespace {
+
+// Every product that is added to something is an explicit fma, so an element
+// has the same bits wherever a segment begins and ends.
+float Moved(const SgdArgs& args, float w, double direction) {
+  const double old = w;
+  const double decayed = std::fma(-args.lr * args.weight_decay, old, old);
+  return static_cast<float>(std::fma(-args.lr, direction, decayed));
+}
+
+uint32_t BitsOf(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof(bits));
+  return bits;
+}
+
+}  // namespace
+
+void Sgd(const SgdArgs& args, device::Stream& stream) {
+  uint32_t changed = 0;
+  for (int64_t i = 0; i < args.count; ++i) {
+    double step = args.grad_scale * static_cast<double>(args.grad[i]);
+    if (args.m != nullptr) {
+      step = std::fma(args.momentum, static_cast<double>(args.m[i]), step);
+      args.m[i] = static_cast<float>(step);
+    }
+    const float moved = Moved(args, args.w[i], step);
+    changed |= BitsOf(args.w[i]) ^ BitsOf(moved);
+    args.w[i] = moved;
+  }
+  if (args.changed_bits != nullptr) *args.changed_bits |= changed;
+}
+
+}  // namespace weft::ops

@@ -1,0 +1,142 @@
+#include "kernels/ops/sgd/sgd.h"
+
+#include <cmath>
+
+#include "gtest/gtest.h"
+#include "kernels/ops/testing/testing.h"
+
+namespace weft::ops {
+namespace {
+
+using testing::CloseInNorm;
+using testing::Doubles;
+using testing::Floats;
+using testing::InlineStream;
+using testing::RandomFloats;
+using testing::SameBits;
+
+constexpr double kLr = 1e-2;
+
+struct State {
+  Floats w, m;  // m is empty without momentum
+
+  void Update(SgdArgs args, const Floats& grad) {
+    args.count = static_cast<int64_t>(grad.size());
+    args.lr = kLr;
+    args.grad = grad.data();
+    args.w = w.data();
+    args.m = m.empty() ? nullptr : m.data();
+    Sgd(args, InlineStream());
+  }
+};
+
+// torch.optim.SGD with the decay of AdamW, line by line, all in fp64.
+struct Oracle {
+  Doubles w, m;
+
+  void Update(const SgdArgs& args, const Floats& grad) {
+    for (size_t i = 0; i < w.size(); ++i) {
+      double g = args.grad_scale * grad[i];
+      w[i] *= 1 - kLr * args.weight_decay;
+      if (!m.empty()) g = m[i] = args.momentum * m[i] + g;
+      w[i] -= kLr * g;
+    }
+  }
+};
+
+class SgdTest : public ::testing::TestWithParam<double> {};
+
+TEST_P(SgdTest, FollowsAnFp64OracleOverManySteps) {
+  constexpr int64_t kCount = 1003;
+  const int64_t kept = GetParam() > 0 ? kCount : 0;
+  State state = {RandomFloats(kCount, 1), Floats(kept)};
+  Oracle oracle = {testing::ToDoubles(state.w), Doubles(kept)};
+  for (int step = 1; step <= 300; ++step) {
+    // Gradients of very different sizes.
+    Floats grad = RandomFloats(kCount, 100 + step);
+    for (int64_t i = 0; i < kCount; ++i) {
+      grad[i] *= std::pow(10.0f, static_cast<float>(i % 7 - 5));
+    }
+    SgdArgs args;
+    args.momentum = GetParam();
+    args.weight_decay = 0.1;
+    args.grad_scale = step % 2 == 0 ? 0.37 : 1.0;
+    state.Update(args, grad);
+    oracle.Update(args, grad);
+  }
+  EXPECT_TRUE(CloseInNorm(state.w, oracle.w, 1e-6));
+  EXPECT_TRUE(CloseInNorm(state.m, oracle.m, 1e-6));
+}
+
+INSTANTIATE_TEST_SUITE_P(Momenta, SgdTest, ::testing::Values(0, 0.9));
+
+TEST(SgdTest, ThreeStepsByHand) {
+  State state = {{1.0f}, {0.0f}};
+  SgdArgs args;
+  args.momentum = 0.5;
+  double w = 1;
+  for (double m : {2.0, 3.0, 3.5}) {  // of a gradient of 2 in every step
+    state.Update(args, {2.0f});
+    w -= kLr * m;
+    EXPECT_NEAR(state.w[0], w, 1e-7);
+    EXPECT_EQ(state.m[0], static_cast<float>(m));
+  }
+}
+
+TEST(SgdTest, DecayIsDecoupledFromTheGradientAndTheMomentum) {
+  State state = {{2.0f}, {0.0f}};
+  SgdArgs args;
+  args.momentum = 0.9;
+  args.weight_decay = 0.5;
+  state.Update(args, {0.0f});
+  EXPECT_EQ(state.w[0], static_cast<float>(2.0 * (1 - kLr * 0.5)));
+  EXPECT_EQ(state.m[0], 0.0f);
+}
+
+TEST(SgdTest, AnElementDoesNotDependOnWhereTheSegmentIsCut) {
+  constexpr int64_t kCount = 61;
+  SgdArgs args;
+  args.momentum = 0.9;
+  args.weight_decay = 0.1;
+  args.grad_scale = 0.9;
+  const Floats grad = RandomFloats(kCount, 2);
+  const State initial = {RandomFloats(kCount, 1), RandomFloats(kCount, 3)};
+  State whole = initial;
+  whole.Update(args, grad);
+  State cut = initial;
+  const int64_t ends[] = {0, 3, 19, 20, 40, kCount};
+  args.lr = kLr;
+  for (int i = 0; i + 1 < 6; ++i) {
+    args.count = ends[i + 1] - ends[i];
+    args.grad = grad.data() + ends[i];
+    args.w = cut.w.data() + ends[i];
+    args.m = cut.m.data() + ends[i];
+    Sgd(args, InlineStream());
+  }
+  EXPECT_TRUE(SameBits(whole.w, cut.w));
+  EXPECT_TRUE(SameBits(whole.m, cut.m));
+}
+
+TEST(SgdTest, TellsWhichBitsOfWeightsChange) {
+  State state = {Floats(3, 1.0f), {}};
+  uint32_t changed = 0;
+  SgdArgs args;
+  args.changed_bits = &changed;
+  state.Update(args, {0, 0, 0});
+  EXPECT_EQ(changed, 0) << "nothing has a gradient";
+  state.Update(args, {0, 1e-9f, 0});
+  EXPECT_EQ(changed, 0) << "what is too small moves nothing";
+  state.Update(args, {0, 1, 0});
+  EXPECT_NE(changed, 0);
+  const uint32_t before = changed;
+  state.Update(args, {0, 0, 0});
+  EXPECT_EQ(changed, before) << "is or-ed in";
+}
+
+TEST(SgdTest, NoElementsIsFine) {
+  State state;
+  state.Update(SgdArgs(), {});
+}
+
+}  // namespace
+}  // namespace weft::ops
