@@ -195,8 +195,8 @@ std::vector<RelationCase> RunCases() {
        "output.tap_step is not set"},
       {"output { tap_step: 3 taps: '*.topk_*' taps: 'head.logit' }",
        "output.taps", "weftctl plan",
-       "\"head.logit\" matches no value of the model; nearest is "
-       "\"head.logits\""},
+       "\"head.logit\" matches no value of the model; did you mean "
+       "\"head.logits\"?"},
       // Scratch has no content that could be written.
       {"output { tap_step: 3 taps: 'layers.0.attn_scratch' }", "output.taps",
        "weftctl plan", "\"layers.0.attn_scratch\" matches no value"},

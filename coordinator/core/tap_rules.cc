@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "base/nearest_name.h"
 #include "coordinator/core/describe.h"
 #include "coordinator/core/job_rules.h"
+#include "coordinator/core/name_globs.h"
 #include "schedule/plan.h"
 #include "schedule/taps.h"
 #include "weft/v1/job.pb.h"
@@ -43,10 +43,9 @@ Finding CheckTaps(const Job& job) {
   }
   for (const std::string& glob : job.output().taps()) {
     if (!schedule::MatchTaps(model, {glob}).empty()) continue;
-    const std::string nearest = NearestName(glob, names);
-    return absl::StrCat(
-        "output.taps: ", Quoted(glob), " matches no value of the model",
-        nearest.empty() ? "" : absl::StrCat("; nearest is ", Quoted(nearest)));
+    return absl::StrCat("output.taps: ", Quoted(glob),
+                        " matches no value of the model",
+                        NearestGlobs(glob, names));
   }
   return {};
 }
