@@ -126,12 +126,18 @@ std::vector<Case> Cases() {
   woven.microbatches = 2;
   woven.delay_wgrad = true;
   if (kSanitized) return {{"CombinedTiedOptim", tied}};
+  TinyJob slots = woven;
+  slots.more =
+      "fsdp { buffer_slots: 2 } "
+      "optimizer { kind: OPTIMIZER_KIND_SGD momentum: 0.9 "
+      "  groups { parameters: 'layers.0.*' frozen: true } }";
   return {{"SequentialNoShard", no_shard},
           {"SequentialNoShardSpreadOut", no_shard, /*spread_out=*/true},
           {"CombinedTiedOptim", tied},
           {"CombinedDelayedOptimGrads", grads},
           {"SequentialDelayedOptimGradsParams", sequential},
-          {"CombinedDelayedOptimGradsParams", woven}};
+          {"CombinedDelayedOptimGradsParams", woven},
+          {"CombinedDelayedSlotsFrozen", slots}};
 }
 
 INSTANTIATE_TEST_SUITE_P(Programs, MutationTest, ::testing::ValuesIn(Cases()),
