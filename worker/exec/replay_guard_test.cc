@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -23,6 +24,7 @@ using ::testing::HasSubstr;
 using testing::LocalWorld;
 using testing::LocalWorldOptions;
 using testing::MakeJob;
+using testing::SyntheticSamples;
 using testing::TinyJob;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -146,14 +148,13 @@ INSTANTIATE_TEST_SUITE_P(All, GateTest,
                                             ::testing::ValuesIn(kStrategies)),
                          Name);
 
-// Writes NaN into the gradients of rank 1, right before the control op of the
-// first step reads them.
-TEST(ReplayGuardTest, AFaultThatDoesNotRepeatIsSaidToBeOne) {
-  TinyJob tiny;
-  tiny.world = 2;
-  tiny.ep = 2;
+// The error of a job whose rank 1 finds a NaN in its gradients, planted right
+// before the control op of the first step reads them.
+absl::Status ErrorOfOneFault(const TinyJob& tiny,
+                             SyntheticSamples::Kind samples) {
   LocalWorldOptions options;
   options.job = MakeJob(tiny);
+  options.samples = samples;
   int before_control = -1;
   options.edit = [&](schedule::Program& program) {
     for (const schedule::Op& op : program.ops) {
@@ -164,7 +165,8 @@ TEST(ReplayGuardTest, AFaultThatDoesNotRepeatIsSaidToBeOne) {
   options.allocated = [&](int rank, device::MemoryCategory category,
                           device::Buffer& buffer) {
     if (rank == 1 && category == device::MemoryCategory::kGradients) {
-      gradients = reinterpret_cast<float*>(buffer.data());
+      // The last one is of a slice of the last rank.
+      gradients = reinterpret_cast<float*>(buffer.data() + buffer.bytes()) - 1;
     }
   };
   std::atomic<int> reduced{0};
@@ -172,14 +174,34 @@ TEST(ReplayGuardTest, AFaultThatDoesNotRepeatIsSaidToBeOne) {
     if (rank != 1 || stream != "reduce") return;
     if (++reduced == before_control) *gradients = kNan;
   };
-  ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(std::move(options)));
-  const absl::Status status = world->RunSteps(1).status();
-  EXPECT_THAT(
-      status,
-      StatusIs(absl::StatusCode::kOutOfRange,
-               AllOf(HasSubstr("step 1: the gradient norm is nan (loss "),
-                     HasSubstr("a replay of the step found every value, "
-                               "gradient and parameter finite"))));
+  ASSIGN_OR_RETURN(auto world, LocalWorld::Create(std::move(options)));
+  return world->RunSteps(1).status();
+}
+
+// Memory is poisoned, so this shows, too, that a replay takes nothing for a
+// result that no node writes.
+TEST(ReplayGuardTest, AFaultThatDoesNotRepeatIsSaidToBeOne) {
+  std::vector<TinyJob> jobs(5);
+  jobs[1].optional_parts = true;
+  jobs[2].tied = true;
+  jobs[3].shared_expert = false;
+  jobs[3].dense_layers = 0;
+  jobs[4].strategy = v1::SHARDING_STRATEGY_OPTIM;
+  for (TinyJob& tiny : jobs) {
+    tiny.world = 2;
+    tiny.ep = 2;
+    tiny.microbatches = 2;
+    for (const auto samples :
+         {SyntheticSamples::Kind::kRule, SyntheticSamples::Kind::kConstant}) {
+      EXPECT_THAT(
+          ErrorOfOneFault(tiny, samples),
+          StatusIs(absl::StatusCode::kOutOfRange,
+                   AllOf(HasSubstr("step 1: the gradient norm is nan (loss "),
+                         HasSubstr("a replay of the step found every value, "
+                                   "gradient and parameter finite"))))
+          << &tiny - jobs.data();
+    }
+  }
 }
 
 // Experts 2 and 3 live on ranks 1 and 3.
