@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/nearest_name.h"
+#include "client/cli_simulation.h"
 #include "client/completion.h"
 #include "client/enum_names.h"
 #include "client/file_commands.h"
@@ -42,6 +43,7 @@ struct Parsed {
   GoldenCommandOptions golden;
   ParityCommandOptions parity;
   PlanOptions plan;
+  SimulationArgs simulation;
   std::string job_id;
   std::string worker_id;
   std::string timeout;
@@ -211,6 +213,11 @@ void AddViewCommands(CLI::App* app, Session& session, Parsed* p) {
              "Rank whose groups are shown");
   plan->add_flag("--timeline", p->plan.is_timeline,
                  "Draw the streams instead of listing ops");
+  plan->add_option("--costs", p->plan.costs,
+                   "Also simulate a step with this cost table of calibrate");
+  plan->add_option("--trace", p->plan.trace,
+                   "Write a simulated step for Perfetto to this file; without "
+                   "--costs its times are those of no real device");
 
   CLI::App* explain = AddCommand(
       app, "explain", "Say what a field of a job means", p, [&session, p] {
@@ -373,6 +380,7 @@ int RunCli(int argc, const char* const* argv, Session& session) {
   AddFileCommands(&app, session, &parsed);
   AddGoldenCommand(&app, session, &parsed);
   AddParityCommand(&app, session, &parsed);
+  AddSimulationCommands(&app, session, &parsed.simulation, &parsed.run);
   CLI::App* completion =
       AddGroup(&app, "completion", "Print a script that completes commands");
   AddCommand(completion, "bash", "For bash: source <(weftctl completion bash)",

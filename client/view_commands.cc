@@ -10,11 +10,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "client/cost_file.h"
 #include "client/describe.h"
 #include "client/explain.h"
 #include "client/job_file.h"
 #include "client/offline_plan.h"
 #include "client/report.h"
+#include "client/simulation.h"
 #include "client/version.h"
 
 namespace weft::client {
@@ -79,8 +81,10 @@ std::optional<v1::GetPlanResponse> FetchPlan(Session& session,
   return std::nullopt;
 }
 
+// As FetchPlan. `job` gets what the file says.
 std::optional<v1::GetPlanResponse> CompileFile(Session& session,
                                                const PlanOptions& options,
+                                               v1::TrainingJob* job,
                                                ExitCode* code) {
   *code = kExitFailed;
   auto file = ReadJobFile(options.file.path, options.file.sets);
@@ -96,9 +100,27 @@ std::optional<v1::GetPlanResponse> CompileFile(Session& session,
     return std::nullopt;
   }
   auto plan = CompilePlan(file->job, options.rank, session.columns);
+  *job = std::move(file->job);
   if (plan.ok()) return *std::move(plan);
   ReportError(session.err, plan.status());
   return std::nullopt;
+}
+
+// Prints what the simulator says of a step, and writes its trace.
+ExitCode ShowSimulation(Session& session, const PlanOptions& options,
+                        const v1::TrainingJob& job) {
+  std::optional<schedule::CostTable> costs;
+  if (!options.costs.empty()) {
+    auto table = ReadCosts(options.costs);
+    if (!table.ok()) return ReportError(session.err, table.status());
+    costs = *std::move(table);
+  }
+  const auto step = PredictStep(job, costs.has_value() ? &*costs : nullptr);
+  if (!step.ok()) return ReportError(session.err, step.status());
+  session.err << step->record.ToString(Format::kTable);
+  if (options.trace.empty()) return kExitOk;
+  const absl::Status written = WriteTextFile(options.trace, step->trace);
+  return written.ok() ? kExitOk : ReportError(session.err, written);
 }
 
 // What a job takes of a rank's device; empty when its plan cannot be had.
@@ -209,17 +231,24 @@ ExitCode DescribeOneWorker(Session& session, const std::string& worker_id) {
 
 ExitCode ShowPlan(Session& session, const PlanOptions& options) {
   ExitCode code = kExitFailed;
-  const auto plan = options.file.path.empty()
-                        ? FetchPlan(session, options, &code)
-                        : CompileFile(session, options, &code);
+  const bool is_known_job = options.file.path.empty();
+  v1::TrainingJob job;
+  const auto plan = is_known_job ? FetchPlan(session, options, &code)
+                                 : CompileFile(session, options, &job, &code);
   if (!plan.has_value()) return code;
   if (IsForScripts(session.format)) {
     PrintMessage(session, *plan);
-    return kExitOk;
+  } else {
+    session.out << (options.is_timeline ? plan->timeline() : plan->text());
+    session.err << PlanRecord(plan->summary()).ToString(Format::kTable);
   }
-  session.out << (options.is_timeline ? plan->timeline() : plan->text());
-  session.err << PlanRecord(plan->summary()).ToString(Format::kTable);
-  return kExitOk;
+  if (options.costs.empty() && options.trace.empty()) return kExitOk;
+  if (is_known_job) {
+    const auto known = FetchJob(session, options.job_id, &code);
+    if (!known.has_value()) return code;
+    job = known->spec();
+  }
+  return ShowSimulation(session, options, job);
 }
 
 ExitCode Explain(Session& session, const std::string& path) {

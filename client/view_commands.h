@@ -25,6 +25,10 @@ struct PlanOptions {
   std::string job_id;
   int rank = 0;
   bool is_timeline = false;  // draw it instead of listing ops
+  // Also simulate a step: with this cost table, with modelled costs when it is
+  // empty and `trace` is not.
+  std::string costs;
+  std::string trace;  // file for its Chrome trace; empty: none
 };
 ExitCode ShowPlan(Session& session, const PlanOptions& options);
 

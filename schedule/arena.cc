@@ -15,22 +15,6 @@ int64_t RoundUp(int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// The values an op uses on its stream, each once, in order of first mention.
-std::vector<int> ValuesOf(const Op& op) {
-  std::vector<int> values;
-  if (op.kind == OpKind::kHostWait) return values;
-  auto add = [&values](int value) {
-    if (value < 0) return;
-    if (std::find(values.begin(), values.end(), value) == values.end()) {
-      values.push_back(value);
-    }
-  };
-  for (int value : op.args) add(value);
-  for (const ParamUse& use : op.params) add(use.value);
-  for (const GradUse& use : op.grads) add(use.value);
-  return values;
-}
-
 // What every stream knows to have completed.
 StreamClock Settled(const std::array<StreamClock, kNumStreams>& streams) {
   StreamClock settled = streams[0];
@@ -117,6 +101,21 @@ class FreeList {
 };
 
 }  // namespace
+
+std::vector<int> ValuesOf(const Op& op) {
+  std::vector<int> values;
+  if (op.kind == OpKind::kHostWait) return values;
+  auto add = [&values](int value) {
+    if (value < 0) return;
+    if (std::find(values.begin(), values.end(), value) == values.end()) {
+      values.push_back(value);
+    }
+  };
+  for (int value : op.args) add(value);
+  for (const ParamUse& use : op.params) add(use.value);
+  for (const GradUse& use : op.grads) add(use.value);
+  return values;
+}
 
 std::vector<Lifetime> Lifetimes(const Program& program) {
   std::vector<Lifetime> lifetimes(program.values.size());

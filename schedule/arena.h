@@ -9,6 +9,10 @@
 
 namespace weft::schedule {
 
+// The values an op uses on its stream, each once, in order of first mention;
+// none for what the launching thread does.
+std::vector<int> ValuesOf(const Op& op);
+
 // Ops that use a value first and last, in launch order.
 struct Lifetime {
   int first = -1;

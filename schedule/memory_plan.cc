@@ -12,12 +12,6 @@ namespace {
 
 constexpr int64_t kFloat = sizeof(float);
 
-bool IsRouted(const model::ModelDecl& model, const Value& value) {
-  return value.kind == ValueKind::kActivation &&
-         value.space == model::Space::kDevice &&
-         model.values[value.decl].rows == model::Rows::kReceived;
-}
-
 // Bytes of routed values live while the op runs at which most bytes are.
 int64_t RoutedAtPeak(const model::ModelDecl& model, const Program& program) {
   const std::vector<int64_t> live = LiveBytes(program);
@@ -75,6 +69,11 @@ const Program& LargestProgram(const Plan& plan) {
     }
   }
   return *largest;
+}
+
+bool IsRouted(const model::ModelDecl& model, const Value& value) {
+  return value.kind == ValueKind::kActivation &&
+         model.values[value.decl].rows == model::Rows::kReceived;
 }
 
 v1::MemoryPlan PlanMemory(const Plan& plan) {

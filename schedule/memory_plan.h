@@ -9,6 +9,9 @@
 
 namespace weft::schedule {
 
+// Whether the size of a value depends on routing.
+bool IsRouted(const model::ModelDecl& model, const Value& value);
+
 // Bytes by category, of the largest rank. Their sum is what a worker allocates
 // on its device, to the byte. Routed values are those alive when most bytes
 // are, at the bound of their rows; what else the arena holds counts as static.

@@ -3,79 +3,37 @@
 #include <cstddef>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "base/logging.h"
 #include "schedule/op_name.h"
 #include "schedule/plan.h"
+#include "schedule/simulate.h"
 
 namespace weft::schedule {
 namespace {
 
-struct Interval {
-  double begin = 0;
-  double end = 0;
-};
-
 // Longer timelines are cut.
 constexpr size_t kMaxBlocks = 100;
 
-// Bytes count like this many FLOPs, so that a picture shows transfers at a size
-// comparable with the GEMMs beside them.
-constexpr double kFlopsPerByte = 64;
-
-// In FLOPs; what is cheaper than one counts as one.
-double Cost(const Plan& plan, const Program& program, const Op& op) {
-  if (op.kind == OpKind::kHostWait || op.kind == OpKind::kRelease ||
-      op.kind == OpKind::kTap) {
-    return 0;
-  }
-  if (op.kind == OpKind::kNode && op.stream == StreamKind::kCompute) {
-    const double flops =
-        plan.model.node(op.layer, op.node).Find(op.phase)->flops;
-    return std::max(flops, 1.0);
-  }
-  double bytes = 0;
-  if (op.kind == OpKind::kNode) {
-    for (int value : op.args) {
-      bytes = std::max<double>(bytes, program.values[value].bytes);
-    }
-    bytes /= std::max<int64_t>(1, plan.shape.ep);
-  } else if (op.bucket >= 0 && op.kind != OpKind::kOptimizer) {
-    bytes = plan.units.buckets[op.bucket].elements * 4.0;
-  }
-  return std::max(bytes * kFlopsPerByte, 1.0);
-}
-
-// Starts every op when its stream is free and its waits are over.
-std::vector<Interval> Run(const Plan& plan, const Program& program) {
-  std::vector<Interval> intervals(program.ops.size());
-  std::array<double, kNumStreams> free{};
-  double launched = 0;
-  for (int id = 0; id < program.ops.size(); ++id) {
-    const Op& op = program.ops[id];
-    double begin = launched;
-    for (int wait : op.waits) begin = std::max(begin, intervals[wait].end);
-    if (op.kind == OpKind::kHostWait) {
-      launched = begin;
-      intervals[id] = {begin, begin};
-      continue;
-    }
-    double& stream = free[static_cast<int>(op.stream)];
-    begin = std::max(begin, stream);
-    stream = begin + Cost(plan, program, op);
-    intervals[id] = {begin, stream};
-  }
-  return intervals;
+// When each op runs on a modelled device, with balanced routing.
+std::vector<OpTime> ModelledTimes(const Plan& plan, const Program& program) {
+  absl::StatusOr<Simulation> simulated =
+      Simulate(plan, program, ModelledCosts(plan, program),
+               {BalancedRows(plan, program)});
+  CHECK(simulated.ok()) << simulated.status();  // the table is the program's
+  return std::move(simulated->ranks.front());
 }
 
 // An op as it is drawn.
 struct Cell {
   int row = 0;  // stream
   std::string label;
-  Interval interval;
+  OpTime time;
 };
 
 // "[F1 L0.attn]" for the op "F1 layers.0.pre_dispatch".
@@ -91,13 +49,12 @@ std::string Label(const Plan& plan, const Op& op) {
 }
 
 std::vector<Cell> Cells(const Plan& plan, const Program& program) {
-  const std::vector<Interval> intervals = Run(plan, program);
+  const std::vector<OpTime> times = ModelledTimes(plan, program);
   std::vector<Cell> cells;
   for (int id = 0; id < program.ops.size(); ++id) {
     const Op& op = program.ops[id];
-    if (intervals[id].end <= intervals[id].begin) continue;
-    cells.push_back(
-        {static_cast<int>(op.stream), Label(plan, op), intervals[id]});
+    if (times[id].end <= times[id].begin) continue;
+    cells.push_back({static_cast<int>(op.stream), Label(plan, op), times[id]});
   }
   return cells;
 }
@@ -107,8 +64,8 @@ std::vector<Cell> Cells(const Plan& plan, const Program& program) {
 std::map<double, int> Columns(const std::vector<Cell>& cells) {
   std::map<double, std::vector<const Cell*>> ending;
   for (const Cell& cell : cells) {
-    ending[cell.interval.begin];
-    ending[cell.interval.end].push_back(&cell);
+    ending[cell.time.begin];
+    ending[cell.time.end].push_back(&cell);
   }
   std::map<double, int> columns;
   int column = -1;
@@ -116,7 +73,7 @@ std::map<double, int> Columns(const std::vector<Cell>& cells) {
     ++column;
     for (const Cell* cell : ended) {
       const int width = static_cast<int>(cell->label.size());
-      column = std::max(column, columns.at(cell->interval.begin) + width);
+      column = std::max(column, columns.at(cell->time.begin) + width);
     }
     columns[moment] = column;
   }
@@ -127,8 +84,8 @@ std::array<std::string, kNumStreams> Rows(const std::vector<Cell>& cells) {
   const std::map<double, int> columns = Columns(cells);
   std::array<std::string, kNumStreams> rows;
   for (const Cell& cell : cells) {
-    const int begin = columns.at(cell.interval.begin);
-    const int end = columns.at(cell.interval.end);
+    const int begin = columns.at(cell.time.begin);
+    const int end = columns.at(cell.time.end);
     std::string& row = rows[cell.row];
     row.resize(begin, ' ');
     row += cell.label;

@@ -116,9 +116,11 @@ has_workers() {
   [[ "$idle" == "$2" ]]
 }
 
-# start_cluster FOLDER WORKERS DEVICE: returns when all workers are attached.
+# start_cluster FOLDER WORKERS DEVICE [WORKER_FLAG...]: returns when all workers
+# are attached.
 start_cluster() {
   local folder="$1" workers="$2" device="$3" address i
+  shift 3
   mkdir -p "$folder/state" "$folder/artifacts"
   rm -f "$folder"/*.pid "$folder"/*.log "$folder/ports.json"
   start_daemon "$folder" coordinator \
@@ -133,7 +135,8 @@ start_cluster() {
     # One thread a worker: its streams are threads already.
     start_daemon "$folder" "worker-$i" env OMP_NUM_THREADS=1 \
       "$WEFT_ROOT/bazel-bin/worker/worker" --coordinator="$address" \
-      --worker_id="worker-$i" --device="$device" --http_address=127.0.0.1:0
+      --worker_id="worker-$i" --device="$device" --http_address=127.0.0.1:0 \
+      "$@"
   done
   wait_for_cluster "$folder" "not all $workers workers attached" \
     has_workers "$address" "$workers"

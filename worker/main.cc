@@ -48,6 +48,9 @@ ABSL_FLAG(std::string, released_memory, "keep",
 ABSL_FLAG(bool, check_live_set, false,
           "Fail a step whose resident memory exceeds the plan's live set; "
           "needs --released_memory=return; slow.");
+ABSL_FLAG(bool, measure_memory, false,
+          "Report the peak of memory really resident in a step, instead of the "
+          "plan's; needs --released_memory=return; slow.");
 ABSL_FLAG(absl::Duration, grace, absl::Seconds(20),
           "Longest time an orderly end may take after SIGTERM.");
 ABSL_FLAG(int, log_verbosity, 0,
@@ -99,6 +102,7 @@ absl::StatusOr<CpuRankOptions> RankOptions() {
   options.clock = &RealClock();
   options.device_memory_bytes = absl::GetFlag(FLAGS_device_memory);
   options.check_live_set = absl::GetFlag(FLAGS_check_live_set);
+  options.measure_memory = absl::GetFlag(FLAGS_measure_memory);
   const std::string released = absl::GetFlag(FLAGS_released_memory);
   if (absl::GetFlag(FLAGS_device) != "cpu") {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -121,6 +125,11 @@ absl::StatusOr<CpuRankOptions> RankOptions() {
       options.released_memory != exec::ReleasedMemory::kReturn) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--check_live_set needs --released_memory=return, not ", released));
+  }
+  if (options.measure_memory &&
+      options.released_memory != exec::ReleasedMemory::kReturn) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--measure_memory needs --released_memory=return, not ", released));
   }
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
     return absl::FailedPreconditionError(

@@ -47,9 +47,9 @@ TEST(WorkerProcessTest, HelpNamesTheFlagsAndSucceeds) {
 }
 
 TEST(WorkerProcessTest, WrongCommandLineIsTwoAndNamesTheFlag) {
-  for (const char* flag :
-       {"--bogus=1", "--device=tpu", "--device_memory=-1",
-        "--released_memory=maybe", "--check_live_set", "--grace=soon"}) {
+  for (const char* flag : {"--bogus=1", "--device=tpu", "--device_memory=-1",
+                           "--released_memory=maybe", "--check_live_set",
+                           "--measure_memory", "--grace=soon"}) {
     const auto worker = StartWorker({kNoCoordinator, flag});
     EXPECT_THAT(worker->Wait(kLong), Optional(2)) << flag;
     const std::string name =

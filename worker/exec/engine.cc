@@ -1,17 +1,20 @@
 #include "worker/exec/engine.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/file/atomic_file.h"
 #include "base/status_macros.h"
-#include "schedule/op_name.h"
+#include "schedule/trace.h"
 #include "worker/exec/engine_impl.h"
 #include "worker/exec/fragment_file.h"
 #include "worker/exec/tap.h"
-#include "worker/exec/trace.h"
 
 namespace weft::exec {
 namespace {
@@ -124,14 +127,22 @@ void EngineImpl::FillMetrics(const StepProgram& ran, int64_t begin_ns,
   metrics.set_step_seconds(Seconds(end_ns - begin_ns));
   metrics.set_elapsed_seconds(Seconds(end_ns - first_begin_ns_));
   metrics.set_ep_wire_bytes(exchanged_bytes_);
-  metrics.set_peak_device_bytes(resident_bytes_ +
-                                ran.lowered->peak_live_bytes());
+  result->received_rows = received_rows_;
+  result->measured_peak_bytes =
+      options_.measure_memory
+          ? resident_bytes_ + ran.lowered->measured_peak_bytes()
+          : 0;
+  metrics.set_peak_device_bytes(options_.measure_memory
+                                    ? result->measured_peak_bytes
+                                    : resident_bytes_ +
+                                          ran.lowered->peak_live_bytes());
   metrics.set_expert_imbalance(ExpertImbalance());
   result->spans.clear();
   if (!options_.record_spans) return;
   const absl::Span<const Span> spans = ran.lowered->spans();
   result->spans.insert(result->spans.end(), spans.begin(), spans.end());
-  const OverlapTimes times = MeasureOverlap(ran.stream_ops, spans);
+  const schedule::OverlapTimes times =
+      schedule::MeasureOverlap(ran.stream_ops, spans);
   metrics.set_ep_seconds(Seconds(times.ep_ns));
   metrics.set_ep_exposed_seconds(Seconds(times.ep_exposed_ns));
   metrics.set_fsdp_seconds(Seconds(times.fsdp_ns));
@@ -225,19 +236,24 @@ absl::Status EngineImpl::WriteTrace(const StepResult& result,
                                     absl::string_view path) {
   const schedule::Program& program =
       result.is_tapped ? *options_.tapped : options_.train;
-  std::vector<TraceRow> rows;
-  for (int s = 0; s < schedule::kNumStreams; ++s) {
-    rows.push_back({s, schedule::Name(static_cast<schedule::StreamKind>(s))});
-  }
-  std::vector<TraceEvent> events;
-  for (const Span& span : result.spans) {
-    const schedule::Op& op = program.ops[span.op];
-    if (op.kind == schedule::OpKind::kHostWait) continue;
-    events.push_back({schedule::OpName(plan_.model, plan_.units, op),
-                      static_cast<int>(op.stream), span.begin_ns, span.end_ns});
-  }
-  return WriteTextFile(std::string(path),
-                       TraceJson(options_.binding.rank, rows, events));
+  char host[256] = "";
+  gethostname(host, sizeof(host) - 1);
+  schedule::TraceFacts facts;
+  facts.step = result.metrics.step();
+  facts.step_seconds = result.metrics.step_seconds();
+  facts.cores = static_cast<int>(std::thread::hardware_concurrency());
+  facts.host = host;
+  facts.peak_device_bytes = result.measured_peak_bytes;
+  schedule::TraceRank rank;
+  rank.rank = options_.binding.rank;
+  rank.spans = result.spans;
+  rank.rows.microbatches = program.microbatches;
+  rank.rows.rows = result.received_rows;
+  ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file,
+                   AtomicFile::Create(std::string(path)));
+  RETURN_IF_ERROR(
+      file->Append(schedule::TraceJson(plan_, program, facts, {rank})));
+  return file->Commit();
 }
 
 uint64_t EngineImpl::collective_hash() const {

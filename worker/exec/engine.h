@@ -16,6 +16,7 @@
 #include "data/sample_source.h"
 #include "kernels/comm/communicator.h"
 #include "kernels/device/device.h"
+#include "schedule/overlap.h"
 #include "schedule/program.h"
 #include "weft/v1/job.pb.h"
 #include "weft/v1/job_service.pb.h"
@@ -73,14 +74,14 @@ struct EngineOptions {
   // Samples resident device bytes after every op that ends a lifetime, and
   // keeps the largest excess over the plan's live set; tests only (slow).
   bool check_live_set = false;
+  // Samples the arena's resident bytes after the work of every op, before what
+  // is dead then is handed back, and says the step's most in StepResult and as
+  // peak_device_bytes (slow). Needs ReleasedMemory::kReturn.
+  bool measure_memory = false;
 };
 
-// When one op ran, on the clock's monotonic nanoseconds.
-struct Span {
-  int32_t op = 0;
-  int64_t begin_ns = 0;
-  int64_t end_ns = 0;
-};
+// On the clock's monotonic nanoseconds.
+using schedule::Span;
 
 struct StepResult {
   // Loss, norm, rate and tokens are the job's; the rest is this rank's.
@@ -89,6 +90,10 @@ struct StepResult {
   int64_t control_word = 0;
   bool is_tapped = false;   // it ran the program with taps
   std::vector<Span> spans;  // by op of that program
+  // Rows this rank's experts got: [layers of the model, microbatches].
+  std::vector<int64_t> received_rows;
+  // Most device bytes backed by memory at once; 0 unless measure_memory.
+  int64_t measured_peak_bytes = 0;
 };
 
 // Drives the plan of one rank. Create allocates everything; steps allocate
@@ -131,7 +136,7 @@ class Engine {
   // that step and when the job taps nothing.
   virtual absl::Status WriteTaps(absl::string_view folder) = 0;
 
-  // Writes the spans of a step as Chrome trace JSON.
+  // Writes the spans of a step as Chrome trace JSON (schedule/trace.h).
   virtual absl::Status WriteTrace(const StepResult& result,
                                   absl::string_view path) = 0;
 

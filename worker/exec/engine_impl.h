@@ -16,11 +16,11 @@
 #include "fsdp/runtime/optimizer.h"
 #include "fsdp/runtime/resident_buckets.h"
 #include "kernels/device/device.h"
+#include "schedule/overlap.h"
 #include "schedule/plan.h"
 #include "worker/exec/engine.h"
 #include "worker/exec/finite_check.h"
 #include "worker/exec/lowering.h"
-#include "worker/exec/overlap.h"
 #include "worker/exec/replica_check.h"
 #include "worker/exec/stuck_check.h"
 #include "worker/layers/node_context.h"
@@ -58,7 +58,7 @@ class EngineImpl : public Engine {
   // A program of a training step.
   struct StepProgram {
     std::unique_ptr<LoweredProgram> lowered;
-    StreamOps stream_ops;
+    schedule::StreamOps stream_ops;
   };
 
   absl::Status CheckOptions() const;
@@ -120,7 +120,8 @@ class EngineImpl : public Engine {
   std::unique_ptr<device::Buffer> batches_;
   std::unique_ptr<device::Buffer> control_;
   layers::Constants constants_;
-  std::vector<int64_t> routed_rows_;  // [layers, experts]
+  std::vector<int64_t> routed_rows_;    // [layers, experts]
+  std::vector<int64_t> received_rows_;  // [layers, microbatches]
   int64_t exchanged_bytes_ = 0;
 
   int64_t replica_check_steps_ = 0;

@@ -79,6 +79,11 @@ absl::Status EngineImpl::CheckOptions() const {
         " with ep ", world.ep, " does not fit the job's world of ",
         plan_.world.size, " with ep ", plan_.world.ep));
   }
+  if (options_.measure_memory &&
+      options_.released_memory != ReleasedMemory::kReturn) {
+    return absl::InvalidArgumentError(
+        "measuring memory needs released memory to be returned");
+  }
   RETURN_IF_ERROR(CheckPrograms());
   const Communicators& comms = options_.comms;
   using fsdp::Axis;
@@ -222,6 +227,7 @@ absl::Status EngineImpl::AllocateMemory() {
                    device.AllocateHost((plan_.world.size + 1) * doubles *
                                        int64_t{sizeof(double)}));
   routed_rows_.assign(plan_.model.layers.size() * shape.experts, 0);
+  received_rows_.assign(plan_.model.layers.size() * shape.microbatches, 0);
   for (MemoryCategory category :
        {MemoryCategory::kParameters, MemoryCategory::kGradients,
         MemoryCategory::kOptimizer, MemoryCategory::kStaging}) {
@@ -303,6 +309,7 @@ Bindings EngineImpl::MakeBindings() {
   b.optimizer = &optimizer_;
   b.scalars = &scalars_;
   b.routed_rows = routed_rows_.data();
+  b.received_rows = received_rows_.data();
   b.exchanged_bytes = &exchanged_bytes_;
   if (replica_check_ != nullptr) b.gathered = &replica_check_->gathered();
   if (stuck_check_ != nullptr) b.changed_bits = stuck_check_->changed_bits();
@@ -311,6 +318,7 @@ Bindings EngineImpl::MakeBindings() {
   b.released_memory = options_.released_memory;
   b.record_spans = options_.record_spans;
   b.check_live_set = options_.check_live_set;
+  b.measure_memory = options_.measure_memory;
   return b;
 }
 
@@ -319,12 +327,12 @@ absl::Status EngineImpl::LowerPrograms() {
   ASSIGN_OR_RETURN(train_.lowered,
                    LoweredProgram::Lower(options_.train, bindings),
                    _ << "lowering the training step");
-  train_.stream_ops = OpsByStream(options_.train);
+  train_.stream_ops = schedule::OpsByStream(options_.train);
   if (options_.tapped.has_value()) {
     ASSIGN_OR_RETURN(tapped_.lowered,
                      LoweredProgram::Lower(*options_.tapped, bindings),
                      _ << "lowering the training step with taps");
-    tapped_.stream_ops = OpsByStream(*options_.tapped);
+    tapped_.stream_ops = schedule::OpsByStream(*options_.tapped);
   }
   if (!options_.eval.has_value()) return absl::OkStatus();
   ASSIGN_OR_RETURN(eval_, LoweredProgram::Lower(*options_.eval, bindings),

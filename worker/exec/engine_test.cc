@@ -299,6 +299,17 @@ TEST(EngineTest, AProgramThatDoesNotFitTheJobIsRefused) {
   }
 }
 
+// Rows that rank 1 got, of all that both ranks sent.
+int64_t Received(const std::vector<std::vector<StepResult>>& results) {
+  int64_t all[2] = {};
+  for (int rank = 0; rank < 2; ++rank) {
+    for (int64_t rows : results[rank][0].received_rows) all[rank] += rows;
+  }
+  // 6 tokens, top-2, 2 layers with experts, 2 microbatches, 2 ranks.
+  EXPECT_EQ(all[0] + all[1], 6 * 2 * 2 * 2 * 2);
+  return all[1];
+}
+
 TEST(EngineTest, TraceHasARowForEveryStreamAndAnEventForEveryOp) {
   ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(OptionsFor(TwoRanks())));
   ASSERT_OK_AND_ASSIGN(auto results, world->RunSteps(1));
@@ -309,12 +320,20 @@ TEST(EngineTest, TraceHasARowForEveryStreamAndAnEventForEveryOp) {
   int rows = 0;
   size_t events = 0;
   bool found = false;
+  int64_t routed = 0;
   for (const auto& event : trace["traceEvents"]) {
     EXPECT_EQ(event["pid"], 1);
     rows += event["name"] == "thread_name";
     events += event["ph"] == "X";
+    if (event["ph"] == "X" && event["args"].contains("rows")) {
+      routed += event["args"]["rows"].get<int64_t>();
+    }
     found |= event["name"] == "F1 layers.2.dispatch" && event["tid"] == 1;
   }
+  EXPECT_EQ(trace["otherData"]["rank"], 1);
+  EXPECT_EQ(trace["otherData"]["kind"], "measured");
+  EXPECT_GT(trace["otherData"]["step_seconds"], 0);
+  EXPECT_EQ(routed, Received(results));
   EXPECT_EQ(rows, schedule::kNumStreams);
   EXPECT_TRUE(found);
   size_t launched = 0;

@@ -33,6 +33,10 @@ absl::Status RunAll(const Launch& launch, device::Stream& stream) {
   if (launch.work != nullptr) {
     RETURN_IF_ERROR(launch.work(launch.arg, stream));
   }
+  if (launch.sample != nullptr) {
+    ASSIGN_OR_RETURN(launch.sample->bytes,
+                     launch.device->ResidentBytes(*launch.sample->arena));
+  }
   if (launch.after != nullptr) {
     RETURN_IF_ERROR(launch.after(launch.after_arg, stream));
   }

@@ -31,6 +31,12 @@ struct LiveSetCheck {
   int64_t* excess_bytes = nullptr;  // largest so far; one per launch
 };
 
+// The arena's resident bytes after the work of an op in the last step.
+struct ResidentSample {
+  const device::Buffer* arena = nullptr;
+  int64_t bytes = 0;
+};
+
 // The work of one op with everything around it.
 struct Launch {
   device::WorkFn work = nullptr;  // null: the op is only a point in the order
@@ -45,6 +51,7 @@ struct Launch {
   absl::Span<const Region> dead;
   ReleasedMemory dead_memory = ReleasedMemory::kKeep;
   const LiveSetCheck* check = nullptr;
+  ResidentSample* sample = nullptr;  // null: not taken
   // Null: no timestamps.
   Clock* clock = nullptr;
   Span* span = nullptr;

@@ -46,6 +46,7 @@ absl::Status LoweredProgram::LowerAll(const Program& program) {
   labels_.resize(ops);
   checks_.resize(ops);
   excess_bytes_.resize(ops);
+  if (b_.measure_memory) samples_.resize(ops);
   for (int id = 0; id < ops; ++id) {
     labels_[id] = LabelOf(*b_.plan, program.ops[id], id);
     Launch& launch = launches_[id];
@@ -56,6 +57,10 @@ absl::Status LoweredProgram::LowerAll(const Program& program) {
     if (b_.record_spans) {
       launch.clock = b_.clock;
       launch.span = &spans_[id];
+    }
+    if (b_.measure_memory) {
+      samples_[id].arena = b_.arena;
+      launch.sample = &samples_[id];
     }
     RETURN_IF_ERROR(Look(id));
     RETURN_IF_ERROR(BindWork(program, id));
@@ -161,6 +166,11 @@ void LoweredProgram::AppendHostWait(const Program& program, int id) {
   tally.routed_rows = b_.routed_rows + op.layer * shape.experts;
   tally.ranks = shape.ep;
   tally.experts = shape.experts;
+  const int ep_rank = b_.plan->world.IndexOf(fsdp::Axis::kEp, b_.who.rank);
+  tally.first_local = ep_rank * shape.local_experts();
+  tally.end_local = tally.first_local + shape.local_experts();
+  tally.received_rows =
+      b_.received_rows + op.layer * shape.microbatches + op.microbatch;
   std::vector<device::Event*>& waits = waits_.emplace_back();
   for (int wait : op.waits) waits.push_back(EventOf(wait));
   Entry entry;
@@ -172,10 +182,24 @@ void LoweredProgram::AppendHostWait(const Program& program, int id) {
 
 absl::Status LoweredProgram::TallyCounts(void* arg) {
   const CountsTally& tally = *static_cast<const CountsTally*>(arg);
+  int64_t received = 0;
   for (int64_t i = 0; i < tally.ranks * tally.experts; ++i) {
-    tally.routed_rows[i % tally.experts] += tally.counts[i];
+    const int64_t expert = i % tally.experts;
+    tally.routed_rows[expert] += tally.counts[i];
+    const bool is_local =
+        tally.first_local <= expert && expert < tally.end_local;
+    if (is_local) received += tally.counts[i];
   }
+  *tally.received_rows = received;
   return absl::OkStatus();
+}
+
+int64_t LoweredProgram::measured_peak_bytes() const {
+  int64_t peak = 0;
+  for (const ResidentSample& sample : samples_) {
+    peak = std::max(peak, sample.bytes);
+  }
+  return peak;
 }
 
 int64_t LoweredProgram::live_set_excess_bytes() const {

@@ -54,6 +54,9 @@ struct Bindings {
   // i64[layers, experts] rows routed to each expert so far in the step, as the
   // counts of this rank's EP group tell. Written by the launching thread.
   int64_t* routed_rows = nullptr;
+  // i64[layers, microbatches] rows this rank's experts got of each microbatch.
+  // Written by the launching thread.
+  int64_t* received_rows = nullptr;
   // Bytes this rank sent in all-to-alls so far. Written on the ep stream.
   int64_t* exchanged_bytes = nullptr;
   // Null: nobody compares what was gathered.
@@ -67,6 +70,7 @@ struct Bindings {
   bool check_live_set = false;
   // Checks after every op whether what it wrote is finite.
   bool check_finite = false;
+  bool measure_memory = false;
 };
 
 // Owns what the entries point to. Not moved once lowered.
@@ -86,6 +90,9 @@ class LoweredProgram {
   int64_t live_set_excess_bytes() const;
   // With check_finite: the first of the last run, in the order of the ops.
   std::optional<Finding> FirstNonFinite() const;
+  // Most resident bytes of the arena in the last step; 0 unless they are
+  // measured.
+  int64_t measured_peak_bytes() const;
 
  private:
   // A node phase bound to its memory.
@@ -100,6 +107,10 @@ class LoweredProgram {
     int64_t* routed_rows = nullptr;
     int64_t ranks = 0;
     int64_t experts = 0;
+    // Of this rank, with the rows they got together.
+    int64_t first_local = 0;
+    int64_t end_local = 0;
+    int64_t* received_rows = nullptr;
   };
 
   // Looks at a gathered bucket before its memory is free.
@@ -161,9 +172,10 @@ class LoweredProgram {
   std::vector<Span> spans_;       // by op
   std::vector<std::string> labels_;
   std::vector<std::unique_ptr<device::Event>>
-      events_;                         // by op; null: not needed
-  std::vector<LiveSetCheck> checks_;   // by op
-  std::vector<int64_t> excess_bytes_;  // by op
+      events_;                           // by op; null: not needed
+  std::vector<LiveSetCheck> checks_;     // by op
+  std::vector<int64_t> excess_bytes_;    // by op
+  std::vector<ResidentSample> samples_;  // by op; empty: not measured
   int64_t peak_live_bytes_ = 0;
 
   // Memory the launches point to; deques, because it must not move.

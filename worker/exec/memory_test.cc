@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "schedule/memory_plan.h"
+#include "schedule/simulate.h"
 #include "worker/exec/lifetimes.h"
 #include "worker/exec/testing/local_world.h"
 
@@ -120,6 +121,46 @@ TEST(MemoryTest, AReadAfterReleaseReadsPoison) {
   ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(std::move(options)));
   EXPECT_THAT(world->RunSteps(1).status(),
               StatusIs(absl::StatusCode::kOutOfRange));
+}
+
+TEST(MemoryTest, MeasuredMemoryIsWhatTheSimulatorSaysOfTheRowsRouted) {
+  TinyJob tiny = PagesJob();
+  tiny.hidden = 256;
+  tiny.sequence_length = 256;
+  LocalWorldOptions options;
+  options.job = MakeJob(tiny);
+  options.released_memory = ReleasedMemory::kReturn;
+  options.measure_memory = true;
+  ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(std::move(options)));
+  ASSERT_OK_AND_ASSIGN(const auto results, world->RunSteps(2));
+  const schedule::Plan& plan = world->plan();
+  for (int rank = 0; rank < world->size(); ++rank) {
+    const StepResult& step = results[rank].back();
+    EXPECT_EQ(step.metrics.peak_device_bytes(), step.measured_peak_bytes);
+    std::vector<schedule::OpTime> times;
+    for (const Span& span : step.spans) {
+      times.push_back({1e-9 * static_cast<double>(span.begin_ns),
+                       1e-9 * static_cast<double>(span.end_ns)});
+    }
+    const schedule::RoutedRows rows = {plan.train.microbatches,
+                                       step.received_rows};
+    const int64_t beside =
+        world->device(rank).bytes_in_use() -
+        world->device(rank).bytes_in_use(MemoryCategory::kArena);
+    const int64_t expected = beside + schedule::PeakBytes(schedule::MemoryCurve(
+                                          plan, plan.train, times, rows));
+    EXPECT_NEAR(step.measured_peak_bytes, expected, 0.08 * expected) << rank;
+    EXPECT_LT(step.measured_peak_bytes, world->device(rank).bytes_in_use());
+  }
+}
+
+TEST(MemoryTest, OnlyReturnedMemoryIsMeasured) {
+  LocalWorldOptions options;
+  options.job = MakeJob(PagesJob());
+  options.measure_memory = true;
+  EXPECT_THAT(LocalWorld::Create(std::move(options)).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("needs released memory to be returned")));
 }
 
 TEST(MemoryTest, ReturningPagesChangesNoResult) {

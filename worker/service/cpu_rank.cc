@@ -267,6 +267,7 @@ class CpuRank : public Rank {
     };
     engine.released_memory = options_.released_memory;
     engine.check_live_set = options_.check_live_set;
+    engine.measure_memory = options_.measure_memory;
     ASSIGN_OR_RETURN(engine_, exec::Engine::Create(std::move(engine)));
     initial_weights_.reset();
     return absl::OkStatus();

@@ -16,6 +16,8 @@ struct CpuRankOptions {
   exec::ReleasedMemory released_memory = exec::ReleasedMemory::kKeep;
   // Fails a step whose resident memory exceeds the plan's live set; tests only.
   bool check_live_set = false;
+  // Steps say the memory that was really used; slow.
+  bool measure_memory = false;
   Clock* clock = nullptr;
 };
 

@@ -137,6 +137,7 @@ absl::Status LocalWorld::CreateRank(int rank) {
   };
   engine.released_memory = options_.released_memory;
   engine.check_live_set = options_.check_live_set;
+  engine.measure_memory = options_.measure_memory;
   Communicators& c = engine.comms;
   ASSIGN_OR_RETURN(c.ep, CreateCommunicator(rank, Axis::kEp, "ep"));
   ASSIGN_OR_RETURN(c.gather_dp,

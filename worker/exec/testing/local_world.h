@@ -34,6 +34,7 @@ struct LocalWorldOptions {
   SyntheticSamples::Kind samples = SyntheticSamples::Kind::kRule;
   ReleasedMemory released_memory = ReleasedMemory::kPoison;
   bool check_live_set = false;
+  bool measure_memory = false;
   absl::Duration deadline = absl::Seconds(60);
   comm::LoopbackInterceptor interceptor;
   // Changes the compiled training program; the same on all ranks.

@@ -1,7 +1,7 @@
-// How long communication was busy in a step, and how much of that was exposed:
-// measured from the spans of the step's ops. Pure.
-#ifndef WEFT_WORKER_EXEC_OVERLAP_H_
-#define WEFT_WORKER_EXEC_OVERLAP_H_
+// How long communication was busy in a step, and how much of that was exposed,
+// from when the step's ops ran: measured or simulated. Pure.
+#ifndef WEFT_SCHEDULE_OVERLAP_H_
+#define WEFT_SCHEDULE_OVERLAP_H_
 
 #include <array>
 #include <cstdint>
@@ -9,13 +9,19 @@
 
 #include "absl/types/span.h"
 #include "schedule/program.h"
-#include "worker/exec/engine.h"
 
-namespace weft::exec {
+namespace weft::schedule {
+
+// When one op ran, on a clock of nanoseconds.
+struct Span {
+  int32_t op = 0;
+  int64_t begin_ns = 0;
+  int64_t end_ns = 0;
+};
 
 // Ops of each stream, in order.
-using StreamOps = std::array<std::vector<int>, schedule::kNumStreams>;
-StreamOps OpsByStream(const schedule::Program& program);
+using StreamOps = std::array<std::vector<int>, kNumStreams>;
+StreamOps OpsByStream(const Program& program);
 
 struct OverlapTimes {
   int64_t ep_ns = 0;            // the ep stream ran an op
@@ -27,6 +33,6 @@ struct OverlapTimes {
 // `spans` is indexed by op. Allocates nothing.
 OverlapTimes MeasureOverlap(const StreamOps& ops, absl::Span<const Span> spans);
 
-}  // namespace weft::exec
+}  // namespace weft::schedule
 
-#endif  // WEFT_WORKER_EXEC_OVERLAP_H_
+#endif  // WEFT_SCHEDULE_OVERLAP_H_

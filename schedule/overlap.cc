@@ -1,12 +1,10 @@
-#include "worker/exec/overlap.h"
+#include "schedule/overlap.h"
 
 #include <algorithm>
 #include <limits>
 
-namespace weft::exec {
+namespace weft::schedule {
 namespace {
-
-using schedule::StreamKind;
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
@@ -95,11 +93,11 @@ void Measure(Busy busy, StreamIntervals cover, int64_t* busy_ns,
 
 }  // namespace
 
-StreamOps OpsByStream(const schedule::Program& program) {
+StreamOps OpsByStream(const Program& program) {
   StreamOps ops;
   for (int id = 0; id < program.ops.size(); ++id) {
-    const schedule::Op& op = program.ops[id];
-    if (op.kind == schedule::OpKind::kHostWait) continue;
+    const Op& op = program.ops[id];
+    if (op.kind == OpKind::kHostWait) continue;
     ops[static_cast<int>(op.stream)].push_back(id);
   }
   return ops;
@@ -119,4 +117,4 @@ OverlapTimes MeasureOverlap(const StreamOps& ops,
   return times;
 }
 
-}  // namespace weft::exec
+}  // namespace weft::schedule

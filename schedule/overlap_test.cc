@@ -1,17 +1,15 @@
-#include "worker/exec/overlap.h"
+#include "schedule/overlap.h"
 
 #include "gtest/gtest.h"
 
-namespace weft::exec {
+namespace weft::schedule {
 namespace {
-
-using schedule::StreamKind;
 
 // Builds ops and spans side by side.
 class Timeline {
  public:
   Timeline& Add(StreamKind stream, int64_t begin, int64_t end) {
-    schedule::Op op;
+    Op op;
     op.stream = stream;
     Span span;
     span.op = program_.ops.size();
@@ -26,7 +24,7 @@ class Timeline {
   }
 
  private:
-  schedule::Program program_;
+  Program program_;
   std::vector<Span> spans_;
 };
 
@@ -89,4 +87,4 @@ TEST(OverlapTest, HiddenShareOfASyntheticTimeline) {
 }
 
 }  // namespace
-}  // namespace weft::exec
+}  // namespace weft::schedule

@@ -1,0 +1,120 @@
+#include "client/cost_file.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/file/mapped_file.h"
+#include "base/status_macros.h"
+#include "client/simulation.h"
+#include "nlohmann/json.hpp"
+
+namespace weft::client {
+namespace {
+
+using nlohmann::json;
+using schedule::CostTable;
+using schedule::OpCost;
+
+constexpr char kFormat[] = "weft.costs.v1";
+
+template <typename Type>
+struct Field {
+  const char* name;
+  double Type::*number;
+};
+
+constexpr Field<CostTable> kTableFields[] = {
+    {"cores", &CostTable::cores},
+    {"wait_seconds", &CostTable::wait_seconds},
+    {"step_seconds", &CostTable::step_seconds},
+};
+
+constexpr Field<OpCost> kOpFields[] = {
+    {"fixed", &OpCost::fixed},       {"per_flop", &OpCost::per_flop},
+    {"per_byte", &OpCost::per_byte}, {"per_wire_byte", &OpCost::per_wire_byte},
+    {"per_peer", &OpCost::per_peer},
+};
+
+absl::Status Wrong(absl::string_view field, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat(field, " ", what));
+}
+
+// Reads the numbers of `object`, each of which must be there, and `others`
+// fields besides.
+template <typename Type, size_t kFields>
+absl::Status ReadNumbers(const json& object, const std::string& prefix,
+                         const Field<Type> (&fields)[kFields], size_t others,
+                         Type* out) {
+  if (!object.is_object()) return Wrong(prefix, "is no object");
+  for (const Field<Type>& field : fields) {
+    const std::string name = prefix + field.name;
+    const auto it = object.find(field.name);
+    if (it == object.end()) return Wrong(name, "is missing");
+    if (!it->is_number()) return Wrong(name, "is no number");
+    const double value = it->template get<double>();
+    if (!(value >= 0) || !std::isfinite(value)) {
+      return Wrong(name, absl::StrCat("is ", value, "; must be at least 0"));
+    }
+    out->*field.number = value;
+  }
+  if (object.size() == kFields + others) return absl::OkStatus();
+  for (const auto& item : object.items()) {
+    bool is_known =
+        prefix.empty() && (item.key() == "format" || item.key() == "ops");
+    for (const Field<Type>& field : fields)
+      is_known |= item.key() == field.name;
+    if (!is_known) return Wrong(prefix + item.key(), "is unknown");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<CostTable> Parse(absl::string_view text) {
+  const json file = json::parse(text.begin(), text.end(), nullptr, false);
+  if (!file.is_object()) return Wrong("the file", "is no JSON object");
+  if (file.value("format", json()) != kFormat) {
+    return Wrong("format", absl::StrCat("is not ", kFormat));
+  }
+  CostTable costs;
+  RETURN_IF_ERROR(ReadNumbers(file, "", kTableFields, 2, &costs));
+  const auto ops = file.find("ops");
+  if (ops == file.end() || !ops->is_object()) {
+    return Wrong("ops", "is no object");
+  }
+  for (const auto& item : ops->items()) {
+    RETURN_IF_ERROR(ReadNumbers(item.value(),
+                                absl::StrCat("ops.", item.key(), "."),
+                                kOpFields, 0, &costs.ops[item.key()]));
+  }
+  return costs;
+}
+
+template <typename Type, size_t kFields>
+json ToJson(const Type& from, const Field<Type> (&fields)[kFields]) {
+  json object;
+  for (const Field<Type>& field : fields) {
+    object[field.name] = from.*field.number;
+  }
+  return object;
+}
+
+}  // namespace
+
+absl::StatusOr<CostTable> ReadCosts(const std::string& path) {
+  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+  ASSIGN_OR_RETURN(CostTable costs, Parse(file.bytes()),
+                   _ << "cost table " << path);
+  return costs;
+}
+
+absl::Status WriteCosts(const CostTable& costs, const std::string& path) {
+  json file = ToJson(costs, kTableFields);
+  file["format"] = kFormat;
+  file["ops"] = json::object();
+  for (const auto& [name, cost] : costs.ops) {
+    file["ops"][name] = ToJson(cost, kOpFields);
+  }
+  return WriteTextFile(path, file.dump(1) + "\n");
+}
+
+}  // namespace weft::client

@@ -1,0 +1,192 @@
+#include "client/step_trace.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/file/mapped_file.h"
+#include "base/status_macros.h"
+#include "nlohmann/json.hpp"
+#include "schedule/trace.h"
+
+namespace weft::client {
+namespace {
+
+using nlohmann::json;
+
+std::string PathOf(const v1::Job& job, int rank) {
+  return absl::StrCat(job.artifacts(), "/trace.step-",
+                      job.spec().output().trace_step(), ".rank-", rank,
+                      ".json");
+}
+
+// A rank's file, with everything in it that both readers rely on.
+absl::StatusOr<json> ReadTraceFile(const v1::Job& job, int rank) {
+  if (job.spec().output().trace_step() == 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job ", job.id(), " measured no step; run it with output.trace_step"));
+  }
+  const std::string path = PathOf(job, rank);
+  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+  json trace = json::parse(file.bytes().begin(), file.bytes().end(), nullptr,
+                           /*allow_exceptions=*/false);
+  const json& facts = trace.is_object() ? trace["otherData"] : trace;
+  const bool is_trace = facts.is_object() && trace["traceEvents"].is_array() &&
+                        facts.value("format", "") == schedule::kTraceFormat &&
+                        facts.value("rank", -1) == rank;
+  if (!is_trace) {
+    return absl::DataLossError(absl::StrCat(
+        path, " is no ", schedule::kTraceFormat, " trace of rank ", rank));
+  }
+  return trace;
+}
+
+absl::Status NotOfPlan(const v1::Job& job, int rank, absl::string_view why) {
+  return absl::DataLossError(
+      absl::StrCat(PathOf(job, rank), " does not fit the job's plan: ", why));
+}
+
+// Takes in what an event says of its op.
+absl::Status ReadEvent(const json& event, const schedule::Plan& plan,
+                       schedule::MeasuredRank& rank) {
+  const json& args = event.at("args");
+  const int64_t id = args.at("op");
+  if (id < 0 || id >= static_cast<int64_t>(plan.train.ops.size())) {
+    return absl::OutOfRangeError(absl::StrCat("op ", id));
+  }
+  const double begin_us = event.at("ts");
+  const double us = event.at("dur");
+  if (!(us >= 0)) return absl::OutOfRangeError(absl::StrCat("dur ", us));
+  rank.spans[id] = {static_cast<int32_t>(id), std::llround(begin_us * 1e3),
+                    std::llround((begin_us + us) * 1e3)};
+  if (args.contains("rows")) {
+    const schedule::Op& op = plan.train.ops[id];
+    if (op.layer < 0 || op.microbatch < 0) {
+      return absl::OutOfRangeError(absl::StrCat("rows of op ", id));
+    }
+    rank.rows.rows[op.layer * rank.rows.microbatches + op.microbatch] =
+        args.at("rows");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<schedule::MeasuredRank> ReadRank(const json& trace,
+                                                const schedule::Plan& plan) {
+  const size_t ops = plan.train.ops.size();
+  if (trace.at("otherData").value("ops", size_t{0}) != ops) {
+    return absl::OutOfRangeError(
+        absl::StrCat("it has other than ", ops, " ops"));
+  }
+  schedule::MeasuredRank rank;
+  rank.rows = schedule::BalancedRows(plan, plan.train);
+  std::fill(rank.rows.rows.begin(), rank.rows.rows.end(), 0);
+  rank.spans.assign(ops, {-1, 0, 0});
+  for (const json& event : trace.at("traceEvents")) {
+    if (event.value("ph", "") != "X") continue;
+    RETURN_IF_ERROR(ReadEvent(event, plan, rank));
+  }
+  for (size_t id = 0; id < ops; ++id) {
+    const bool has_none = rank.spans[id].op < 0;
+    rank.spans[id].op = static_cast<int32_t>(id);
+    if (has_none && plan.train.ops[id].kind != schedule::OpKind::kHostWait) {
+      return absl::OutOfRangeError(absl::StrCat("op ", id, " is missing"));
+    }
+  }
+  return rank;
+}
+
+// What `read` returns, or DATA_LOSS when it meets a field of another type than
+// that must have.
+template <typename Read>
+auto Guarded(const std::string& what, Read read) -> decltype(read()) {
+  try {
+    return read();
+  } catch (const json::exception& e) {
+    return absl::DataLossError(absl::StrCat(what, ": ", e.what()));
+  }
+}
+
+absl::StatusOr<StepTrace> ReadRanks(const v1::Job& job,
+                                    const schedule::Plan& plan) {
+  StepTrace result;
+  result.step.plan = &plan;
+  for (int r = 0; r < plan.world.size; ++r) {
+    ASSIGN_OR_RETURN(const json trace, ReadTraceFile(job, r));
+    absl::StatusOr<schedule::MeasuredRank> rank = ReadRank(trace, plan);
+    if (!rank.ok()) return NotOfPlan(job, r, rank.status().message());
+    result.step.ranks.push_back(*std::move(rank));
+    const json& facts = trace.at("otherData");
+    result.step.step_seconds =
+        std::max(result.step.step_seconds, facts.value("step_seconds", 0.0));
+    result.step.cores = facts.value("cores", 0);
+    result.peak_device_bytes = std::max(
+        result.peak_device_bytes, facts.value("peak_device_bytes", int64_t{0}));
+  }
+  return result;
+}
+
+absl::StatusOr<std::string> Merge(const v1::Job& job) {
+  json merged;
+  double first = std::numeric_limits<double>::infinity();
+  for (int r = 0; r < job.spec().parallel().world(); ++r) {
+    ASSIGN_OR_RETURN(json trace, ReadTraceFile(job, r));
+    for (const json& event : trace["traceEvents"]) {
+      first = std::min(first, event.value("ts", first));
+    }
+    if (r == 0) {
+      merged = std::move(trace);
+      continue;
+    }
+    for (json& event : trace["traceEvents"]) {
+      merged["traceEvents"].push_back(std::move(event));
+    }
+  }
+  for (json& event : merged["traceEvents"]) {
+    if (event.contains("ts")) event["ts"] = event["ts"].get<double>() - first;
+  }
+  merged["otherData"].erase("rank");
+  merged["otherData"]["job"] = job.id();
+  return merged.dump() + "\n";
+}
+
+absl::StatusOr<double> ReadMedianStep(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<double> seconds;
+  for (std::string line; std::getline(file, line);) {
+    const json step = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!step.is_object() || step.value("kind", "") != "step") continue;
+    if (step.value("step", 0) > 1) {
+      seconds.push_back(step.value("step_seconds", 0.0));
+    }
+  }
+  if (seconds.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat(path, " holds no step after the first"));
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2,
+                   seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+}  // namespace
+
+absl::StatusOr<StepTrace> ReadStepTrace(const v1::Job& job,
+                                        const schedule::Plan& plan) {
+  return Guarded(absl::StrCat("the traces of job ", job.id()),
+                 [&] { return ReadRanks(job, plan); });
+}
+
+absl::StatusOr<std::string> MergeTraces(const v1::Job& job) {
+  return Guarded(absl::StrCat("the traces of job ", job.id()),
+                 [&] { return Merge(job); });
+}
+
+absl::StatusOr<double> MedianStepSeconds(const std::string& artifacts) {
+  const std::string path = artifacts + "/steps.rank-0.jsonl";
+  return Guarded(path, [&] { return ReadMedianStep(path); });
+}
+
+}  // namespace weft::client

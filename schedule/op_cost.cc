@@ -1,0 +1,162 @@
+#include "schedule/op_cost.h"
+
+#include "absl/strings/str_cat.h"
+#include "schedule/memory_plan.h"
+
+namespace weft::schedule {
+namespace {
+
+const model::NodeDecl& NodeOf(const Plan& plan, const Op& op) {
+  return plan.model.node(op.layer, op.node);
+}
+
+RoutedRows SameRows(const Plan& plan, const Program& program, int64_t rows) {
+  RoutedRows routed;
+  routed.microbatches = program.microbatches;
+  routed.rows.assign(plan.model.layers.size() * program.microbatches, rows);
+  return routed;
+}
+
+double LocalBytes(const Plan& plan, int param) {
+  const model::ParamDecl& decl = plan.model.params[param];
+  return static_cast<double>(decl.local_elements()) * SizeOf(decl.dtype);
+}
+
+OpSize NodeSize(const Plan& plan, const Program& program, const Op& op,
+                const RoutedRows& rows) {
+  OpSize size;
+  double routed = 0;
+  for (int value : op.args) {
+    const Value& v = program.values[value];
+    const double bytes = BytesOf(plan, v, rows);
+    size.bytes += bytes;
+    if (IsRouted(plan.model, v)) routed += bytes;
+  }
+  for (const ParamUse& use : op.params) {
+    size.bytes += LocalBytes(plan, use.param);
+  }
+  for (const GradUse& use : op.grads) size.bytes += LocalBytes(plan, use.param);
+  size.flops = NodeOf(plan, op).Find(op.phase)->flops;
+  if (op.stream == StreamKind::kEp) {
+    size.peers = plan.world.ep - 1;
+    size.wire_bytes = routed * size.peers / plan.world.ep;
+  } else if (routed > 0) {
+    size.flops *= static_cast<double>(rows.at(op.layer, op.microbatch)) /
+                  plan.shape.sent_rows();
+  }
+  return size;
+}
+
+OpSize BucketSize(const Plan& plan, const Op& op) {
+  const fsdp::Bucket& bucket = plan.units.buckets[op.bucket];
+  OpSize size;
+  size.bytes = static_cast<double>(bucket.elements) * SizeOf(bucket.dtype);
+  if (op.kind == OpKind::kAdd) return size;
+  if (op.kind == OpKind::kOptimizer) {
+    // Weight, gradient and two moments.
+    size.bytes *= 4;
+    if (plan.strategy != fsdp::Strategy::kNoShard) {
+      size.bytes /= bucket.group_size;
+    }
+    return size;
+  }
+  size.peers = bucket.group_size - 1;
+  size.wire_bytes = size.bytes * size.peers / bucket.group_size;
+  return size;
+}
+
+// The norm reads this rank's slices of all gradients.
+OpSize ControlSize(const Plan& plan) {
+  OpSize size;
+  for (const fsdp::Bucket& bucket : plan.units.buckets) {
+    size.bytes +=
+        static_cast<double>(bucket.slice_elements()) * SizeOf(bucket.dtype);
+  }
+  size.peers = plan.world.size - 1;
+  return size;
+}
+
+}  // namespace
+
+RoutedRows BalancedRows(const Plan& plan, const Program& program) {
+  return SameRows(plan, program, plan.shape.sent_rows());
+}
+
+RoutedRows BoundedRows(const Plan& plan, const Program& program) {
+  return SameRows(plan, program, plan.shape.max_received_rows());
+}
+
+int64_t BytesOf(const Plan& plan, const Value& value, const RoutedRows& rows) {
+  if (!IsRouted(plan.model, value)) return value.bytes;
+  const model::ValueDecl& decl = plan.model.values[value.decl];
+  return rows.at(decl.layer, value.microbatch) * decl.columns *
+         SizeOf(decl.dtype);
+}
+
+OpSize SizeOf(const Plan& plan, const Program& program, const Op& op,
+              const RoutedRows& rows) {
+  switch (op.kind) {
+    case OpKind::kNode:
+      return NodeSize(plan, program, op, rows);
+    case OpKind::kGather:
+    case OpKind::kAdd:
+    case OpKind::kReduce:
+    case OpKind::kOptimizer:
+      return BucketSize(plan, op);
+    case OpKind::kControl:
+      return ControlSize(plan);
+    default:
+      return {};
+  }
+}
+
+std::string ClassOf(const Plan& plan, const Op& op) {
+  if (op.kind != OpKind::kNode) return Name(op.kind);
+  return absl::StrCat(model::Name(NodeOf(plan, op).kind), ".",
+                      model::Name(op.phase));
+}
+
+std::optional<fsdp::Axis> AxisOf(const Plan& plan, const Op& op) {
+  switch (op.kind) {
+    case OpKind::kNode:
+      if (op.stream == StreamKind::kEp) return fsdp::Axis::kEp;
+      return std::nullopt;
+    case OpKind::kGather:
+    case OpKind::kReduce:
+      return plan.units.buckets[op.bucket].axis;
+    case OpKind::kControl:
+      return fsdp::Axis::kDp;
+    default:
+      return std::nullopt;
+  }
+}
+
+absl::Status CheckCosts(const Plan& plan, const Program& program,
+                        const CostTable& costs) {
+  for (const Op& op : program.ops) {
+    if (op.kind == OpKind::kHostWait) continue;
+    const std::string name = ClassOf(plan, op);
+    if (costs.ops.count(name) > 0) continue;
+    return absl::NotFoundError(
+        absl::StrCat("the cost table has no ops.", name,
+                     ", which the plan runs; calibrate with a job that does"));
+  }
+  return absl::OkStatus();
+}
+
+CostTable ModelledCosts(const Plan& plan, const Program& program) {
+  constexpr double kSecondsPerFlop = 1e-12;
+  constexpr double kFlopsPerWireByte = 128;
+  CostTable costs;
+  for (const Op& op : program.ops) {
+    if (op.kind == OpKind::kHostWait) continue;
+    OpCost& cost = costs.ops[ClassOf(plan, op)];
+    if (op.kind == OpKind::kRelease) continue;
+    cost.fixed = 1e-9;
+    cost.per_flop = kSecondsPerFlop;
+    cost.per_wire_byte = kFlopsPerWireByte * kSecondsPerFlop;
+  }
+  return costs;
+}
+
+}  // namespace weft::schedule

@@ -1,0 +1,27 @@
+// How long ops of a measured step worked: for Calibrate.
+#ifndef WEFT_SCHEDULE_WORK_TIME_H_
+#define WEFT_SCHEDULE_WORK_TIME_H_
+
+#include <vector>
+
+#include "schedule/calibrate.h"
+
+namespace weft::schedule {
+
+// Seconds each op worked on an idle device, by rank, by op: the time from when
+// all ranks of its group had come to it, weighed with the share of a core that
+// a stream got while more than `cores` of them worked. 0 cores: each had its
+// own.
+std::vector<std::vector<double>> WorkSeconds(const MeasuredStep& step,
+                                             double cores);
+
+// For ops that found their stream idle, seconds from the end of the last op
+// they waited for to their begin.
+std::vector<double> WaitSeconds(const MeasuredStep& step);
+
+// Seconds of the step before its first op and after its last.
+double OutsideSeconds(const MeasuredStep& step);
+
+}  // namespace weft::schedule
+
+#endif  // WEFT_SCHEDULE_WORK_TIME_H_
