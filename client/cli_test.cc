@@ -271,6 +271,34 @@ TEST_F(CliTest, PlansComeFromAFileOrTheCoordinator) {
   EXPECT_EQ(wrong.err, "error: --set: steps: \"x\" is not an integer\n");
 }
 
+TEST_F(CliTest, APlanIsSimulatedAndTraced) {
+  const std::string trace = folder_ + "/step.json";
+  const Result plan =
+      Run("plan -f examples/moe_text.yaml --timeline --trace " + trace);
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_THAT(plan.err, AllOf(HasSubstr("simulated step:"),
+                              HasSubstr("peak device memory:")));
+  EXPECT_THAT(ReadFile(trace), HasSubstr("\"kind\":\"simulated\""));
+  const Result costs =
+      Run("plan -f examples/moe_text.yaml --costs " + folder_ + "/none");
+  EXPECT_EQ(costs.code, 1);
+  EXPECT_THAT(costs.err, HasSubstr("/none"));
+}
+
+TEST_F(CliTest, AJobThatMeasuredNoStepIsSaidSo) {
+  Serve();
+  for (const std::string& command :
+       {std::string("trace moe-1"),
+        absl::StrCat("calibrate moe-1 --out ", folder_, "/costs")}) {
+    const Result result = Run(command);
+    EXPECT_EQ(result.code, 1) << command;
+    EXPECT_THAT(result.err, HasSubstr("job moe-1 measured no step; run it with "
+                                      "output.trace_step"));
+  }
+  EXPECT_EQ(Run("calibrate moe-1").code, 2);
+  EXPECT_EQ(Run("simulate moe-1").code, 2);
+}
+
 TEST_F(CliTest, DataPrepareAndInfo) {
   std::ofstream(folder_ + "/text") << "aabba";
   const std::string prefix = folder_ + "/new/text";

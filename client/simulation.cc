@@ -22,9 +22,8 @@ using schedule::Plan;
 
 // Device bytes of a rank beside the arena.
 int64_t BytesBesideArena(const Plan& plan) {
-  int64_t arena = plan.train.arena_bytes;
-  if (plan.eval.has_value()) arena = std::max(arena, plan.eval->arena_bytes);
-  return schedule::TotalBytes(schedule::PlanMemory(plan)) - arena;
+  return schedule::TotalBytes(schedule::PlanMemory(plan)) -
+         schedule::LargestProgram(plan).arena_bytes;
 }
 
 std::string Seconds(double seconds) {
@@ -102,6 +101,7 @@ absl::Status WriteTextFile(const std::string& path, const std::string& text) {
 
 absl::StatusOr<Comparison> CompareStep(const v1::Job& job,
                                        const schedule::CostTable& costs) {
+  RETURN_IF_ERROR(CheckMeasured(job));
   ASSIGN_OR_RETURN(const Plan plan, schedule::Compile(job.spec()));
   ASSIGN_OR_RETURN(const StepTrace trace, ReadStepTrace(job, plan));
   std::vector<schedule::RoutedRows> rows;

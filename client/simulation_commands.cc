@@ -34,6 +34,7 @@ absl::StatusOr<schedule::CostTable> Fit(CoordinatorClient& client,
   std::vector<schedule::MeasuredStep> steps;
   for (const std::string& id : jobs) {
     ASSIGN_OR_RETURN(const v1::Job job, GetJob(client, id));
+    RETURN_IF_ERROR(CheckMeasured(job));
     ASSIGN_OR_RETURN(schedule::Plan plan, schedule::Compile(job.spec()));
     plans.push_back(std::move(plan));
     ASSIGN_OR_RETURN(StepTrace trace, ReadStepTrace(job, plans.back()));

@@ -25,10 +25,7 @@ std::string PathOf(const v1::Job& job, int rank) {
 
 // A rank's file, with everything in it that both readers rely on.
 absl::StatusOr<json> ReadTraceFile(const v1::Job& job, int rank) {
-  if (job.spec().output().trace_step() == 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "job ", job.id(), " measured no step; run it with output.trace_step"));
-  }
+  RETURN_IF_ERROR(CheckMeasured(job));
   const std::string path = PathOf(job, rank);
   ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
   json trace = json::parse(file.bytes().begin(), file.bytes().end(), nullptr,
@@ -129,6 +126,7 @@ absl::StatusOr<StepTrace> ReadRanks(const v1::Job& job,
 }
 
 absl::StatusOr<std::string> Merge(const v1::Job& job) {
+  RETURN_IF_ERROR(CheckMeasured(job));
   json merged;
   double first = std::numeric_limits<double>::infinity();
   for (int r = 0; r < job.spec().parallel().world(); ++r) {
@@ -172,6 +170,12 @@ absl::StatusOr<double> ReadMedianStep(const std::string& path) {
 }
 
 }  // namespace
+
+absl::Status CheckMeasured(const v1::Job& job) {
+  if (job.spec().output().trace_step() > 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "job ", job.id(), " measured no step; run it with output.trace_step"));
+}
 
 absl::StatusOr<StepTrace> ReadStepTrace(const v1::Job& job,
                                         const schedule::Plan& plan) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "schedule/calibrate.h"
 #include "weft/v1/job_service.pb.h"
@@ -18,6 +19,9 @@ struct StepTrace {
   // Largest over ranks; 0 when workers did not measure it.
   int64_t peak_device_bytes = 0;
 };
+
+// FAILED_PRECONDITION when a job asked for no trace.
+absl::Status CheckMeasured(const v1::Job& job);
 
 // The traces of a job that ran with output.trace_step, compiled to `plan`.
 // FAILED_PRECONDITION when the job asked for none; NOT_FOUND when a rank's file

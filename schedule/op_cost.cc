@@ -111,6 +111,9 @@ OpSize SizeOf(const Plan& plan, const Program& program, const Op& op,
 }
 
 std::string ClassOf(const Plan& plan, const Op& op) {
+  const bool is_all_reduce =
+      op.kind == OpKind::kReduce && plan.strategy == fsdp::Strategy::kNoShard;
+  if (is_all_reduce) return "all_reduce";
   if (op.kind != OpKind::kNode) return Name(op.kind);
   return absl::StrCat(model::Name(NodeOf(plan, op).kind), ".",
                       model::Name(op.phase));
@@ -151,7 +154,7 @@ CostTable ModelledCosts(const Plan& plan, const Program& program) {
   for (const Op& op : program.ops) {
     if (op.kind == OpKind::kHostWait) continue;
     OpCost& cost = costs.ops[ClassOf(plan, op)];
-    if (op.kind == OpKind::kRelease) continue;
+    if (op.kind == OpKind::kRelease || op.kind == OpKind::kTap) continue;
     cost.fixed = 1e-9;
     cost.per_flop = kSecondsPerFlop;
     cost.per_wire_byte = kFlopsPerWireByte * kSecondsPerFlop;
