@@ -53,8 +53,8 @@ OpSize BucketSize(const Plan& plan, const Op& op) {
   size.bytes = static_cast<double>(bucket.elements) * SizeOf(bucket.dtype);
   if (op.kind == OpKind::kAdd) return size;
   if (op.kind == OpKind::kOptimizer) {
-    // Weight, gradient and two moments.
-    size.bytes *= 4;
+    // Weight, gradient and what the optimizer keeps.
+    size.bytes *= 2 + plan.moments;
     if (plan.strategy != fsdp::Strategy::kNoShard) {
       size.bytes /= bucket.group_size;
     }
@@ -69,6 +69,7 @@ OpSize BucketSize(const Plan& plan, const Op& op) {
 OpSize ControlSize(const Plan& plan) {
   OpSize size;
   for (const fsdp::Bucket& bucket : plan.units.buckets) {
+    if (bucket.frozen) continue;
     size.bytes +=
         static_cast<double>(bucket.slice_elements()) * SizeOf(bucket.dtype);
   }

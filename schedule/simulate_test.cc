@@ -225,6 +225,20 @@ TEST(OpSizeTest, RowsMakeExpertsAndTransfersLarger) {
   EXPECT_GT(checked, 8);
 }
 
+TEST(OpSizeTest, AnOptimizerWithFewerMomentsMovesFewerBytes) {
+  v1::TrainingJob job = SmallJob({});
+  const Plan adamw = MustCompile(job);
+  job.mutable_optimizer()->set_kind(v1::OPTIMIZER_KIND_SGD);
+  const Plan sgd = MustCompile(job);
+  const Op& last = adamw.train.ops.back();
+  ASSERT_EQ(last.kind, OpKind::kOptimizer);
+  const RoutedRows rows = BalancedRows(adamw, adamw.train);
+  EXPECT_DOUBLE_EQ(
+      SizeOf(sgd, sgd.train, last, rows).bytes,
+      SizeOf(adamw, adamw.train, last, rows).bytes * (2 + sgd.moments) / 4);
+  EXPECT_LT(sgd.moments, 2);
+}
+
 TEST(MemoryCurveTest, RisesToTheLiveBytesAndEndsWithNothing) {
   const Plan plan = TwoRanks();
   ASSERT_OK_AND_ASSIGN(
