@@ -36,7 +36,7 @@ constexpr bool kSanitized = true;
 constexpr int kDefaultSample = 1;
 #else
 constexpr bool kSanitized = false;
-constexpr int kDefaultSample = 3;
+constexpr int kDefaultSample = 2;
 #endif
 
 struct Case {

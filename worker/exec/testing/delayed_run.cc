@@ -30,6 +30,10 @@ uint64_t BitsOfSteps(const std::vector<StepResult>& by_rank) {
   for (const StepResult& result : by_rank) {
     hash.AddInt(BitsOf(result.metrics.loss()));
     hash.AddInt(BitsOf(result.metrics.grad_norm()));
+    hash.AddInt(BitsOf(result.metrics.objective()));
+    for (const v1::RouterLoss& loss : result.metrics.router_losses()) {
+      hash.AddInt(BitsOf(loss.value()));
+    }
   }
   return hash.Get();
 }

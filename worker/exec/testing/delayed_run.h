@@ -14,8 +14,8 @@
 
 namespace weft::exec::testing {
 
-// Bits of a run: the losses and norms of each step on every rank, then the
-// weights and gradients after the last.
+// Bits of a run: losses, those of routers among them, and norms of each step on
+// every rank, then the weights and gradients after the last.
 struct RunBits {
   std::vector<uint64_t> steps;
   uint64_t weights = 0;
