@@ -53,7 +53,8 @@ struct ParamDecl {
   std::vector<int64_t> shape;  // of the whole model
   // Shape on one EP rank: `shape` with dimension 0 divided by EP if `expert`.
   std::vector<int64_t> local_shape;
-  DType dtype = DType::kF32;
+  DType dtype = DType::kF32;           // as nodes read it
+  DType gradient_dtype = DType::kF32;  // as nodes write its gradient
   double init_std = 0;       // normal with this deviation; 0: constant
   double init_constant = 0;  // used when init_std is 0
   // How the optimizer treats it; see parameter_groups.h.

@@ -28,6 +28,8 @@ int DeclarationBuilder::Param(const std::string& name,
   param.name = decl_.layers.back().name + "." + name;
   param.local_shape = shape;
   param.shape = std::move(shape);
+  param.dtype = dtypes_.weights;
+  param.gradient_dtype = dtypes_.gradients;
   param.init_std = std;
   decl_.params.push_back(std::move(param));
   return decl_.params.size() - 1;
@@ -69,8 +71,8 @@ int DeclarationBuilder::HostValue(const std::string& name, int64_t rows,
 }
 
 int DeclarationBuilder::Received(const std::string& name, int64_t max_rows,
-                                 int64_t columns) {
-  const int id = Value(name, max_rows, columns);
+                                 int64_t columns, DType dtype) {
+  const int id = Value(name, max_rows, columns, dtype);
   decl_.values[id].rows = Rows::kReceived;
   decl_.values[id].counts = counts_;
   return id;

@@ -10,12 +10,20 @@
 
 namespace weft::model {
 
+// Formats of the parameters that a builder declares.
+struct ParamDTypes {
+  DType weights = DType::kF32;  // as nodes read them
+  DType gradients = DType::kF32;
+};
+
 // Hands out the ids of params and values. What is added belongs to the layer
 // begun last, whose name, with a dot, goes before its own.
 //
 // Requires: a layer has begun.
 class DeclarationBuilder {
  public:
+  explicit DeclarationBuilder(const ParamDTypes& dtypes) : dtypes_(dtypes) {}
+
   // References hold until the next layer or node.
   LayerDecl& BeginLayer(LayerKind kind, const std::string& name);
   NodeDecl& AddNode(NodeKind kind);
@@ -34,8 +42,9 @@ class DeclarationBuilder {
   // One that the launching thread reads.
   int HostValue(const std::string& name, int64_t rows, int64_t columns,
                 DType dtype);
-  // f32, with a number of rows that the layer's latest host value counts.
-  int Received(const std::string& name, int64_t max_rows, int64_t columns);
+  // One with a number of rows that the layer's latest host value counts.
+  int Received(const std::string& name, int64_t max_rows, int64_t columns,
+               DType dtype);
 
   void SetLoss(int value) { decl_.loss_value = value; }
 
@@ -43,6 +52,7 @@ class DeclarationBuilder {
   ModelDecl Take(int64_t tokens);
 
  private:
+  const ParamDTypes dtypes_;
   ModelDecl decl_;
   int counts_ = -1;  // the layer's latest host value
 };

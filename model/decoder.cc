@@ -24,8 +24,8 @@ void DecoderBuilder::EmbeddingLayer() {
   table_ = Param("table", {s_.vocab, s_.hidden}, s_.init_std);
   tokens_ = Value("tokens", s_.tokens, 1, DType::kI32);
   labels_ = Value("labels", s_.tokens, 1, DType::kI32);
-  y_ = Value("y", s_.tokens, s_.hidden);
-  dy_ = Value("dy", s_.tokens, s_.hidden);
+  y_ = Activation("y", s_.tokens, s_.hidden);
+  dy_ = Activation("dy", s_.tokens, s_.hidden);
   const int scratch =
       Value("scratch.grad", 1, 2 * s_.tokens + s_.vocab + 1, DType::kI32);
 
@@ -61,17 +61,17 @@ DecoderBuilder::Attention DecoderBuilder::DeclareAttention() {
   if (s_.qk_norm) {
     a.q_norm = out_.Norm("q_norm", s_.head_dim);
     a.k_norm = out_.Norm("k_norm", s_.head_dim);
-    a.qk = Value("qk", t, s_.qk_heads() * s_.head_dim);
+    a.qk = Activation("qk", t, s_.qk_heads() * s_.head_dim);
     a.qk_rstd = Value("qk_rstd", t, s_.qk_heads());
   }
   a.rstd1 = Value("rstd1", t, 1);
-  a.xn1 = Value("xn1", t, h);
-  a.qkv = Value("qkv", t, q);
-  a.attn = Value("attn", t, out);
+  a.xn1 = Activation("xn1", t, h);
+  a.qkv = Activation("qkv", t, q);
+  a.attn = Activation("attn", t, out);
   a.lse = Value("lse", t, s_.heads);
-  a.h1 = Value("h1", t, h);
-  a.h1_grad = Value("h1.grad", t, h);
-  a.qkv_grad = Value("qkv.grad", t, q);
+  a.h1 = Activation("h1", t, h);
+  a.h1_grad = Activation("h1.grad", t, h);
+  a.qkv_grad = Activation("qkv.grad", t, q);
   return a;
 }
 
@@ -81,8 +81,8 @@ DecoderBuilder::PreDispatch DecoderBuilder::AttentionHalf(const Attention& a,
                                                           Access h1_grad) {
   const int scratch = Value("attn_scratch", 1, AttentionScratch(s_));
   const int d_scratch = Value("attn_scratch.grad", 1, AttentionScratch(s_));
-  const int rows_scratch = Value("scratch.grad", s_.tokens,
-                                 std::max(s_.hidden, s_.heads * s_.head_dim));
+  const int rows_scratch = Activation(
+      "scratch.grad", s_.tokens, std::max(s_.hidden, s_.heads * s_.head_dim));
   PreDispatch p;
   p.forward = {R(x_),    W(a.rstd1), W(a.xn1), W(a.qk),    W(a.qk_rstd),
                W(a.qkv), W(a.attn),  W(a.lse), S(scratch), W(a.h1)};
@@ -116,12 +116,12 @@ void DecoderBuilder::Mlp(const Attention& a) {
   const int up_w = Param(Up("mlp."), {columns, h}, s_.init_std);
   const int down_w = Param("mlp.down", {h, f}, ResidualStd());
   const int rstd2 = Value("rstd2", t, 1);
-  const int xn2 = Value("xn2", t, h);
-  const int up = Value(Up(""), t, columns);
-  const int act = Value("act", t, f);
-  const int act_grad = Value("act.grad", t, f);
-  const int xn2_grad = Value("xn2.grad", t, h);
-  const int up_grad = Value(Up("") + ".grad", t, columns);
+  const int xn2 = Activation("xn2", t, h);
+  const int up = Activation(Up(""), t, columns);
+  const int act = Activation("act", t, f);
+  const int act_grad = Activation("act.grad", t, f);
+  const int xn2_grad = Activation("xn2.grad", t, h);
+  const int up_grad = Activation(Up("") + ".grad", t, columns);
   const std::vector<int> params = {norm2, up_w, down_w};
   const double flops = FeedForwardFlops(t, f);
   out_.AddNode(NodeKind::kMlp).phases = {
@@ -142,8 +142,8 @@ void DecoderBuilder::DecoderLayer(int index) {
       s_.moe_layer[index];
   x_ = y_;
   dx_ = dy_;
-  y_ = Value("y", s_.tokens, s_.hidden);
-  dy_ = Value("dy", s_.tokens, s_.hidden);
+  y_ = Activation("y", s_.tokens, s_.hidden);
+  dy_ = Activation("dy", s_.tokens, s_.hidden);
   const Attention a = DeclareAttention();
   if (!s_.moe_layer[index]) {
     AddPreDispatch(AttentionHalf(a, Access::kRead));
@@ -169,11 +169,11 @@ void DecoderBuilder::HeadLayer() {
   const int output =
       s_.tie_embeddings ? table_ : Param("output", {s_.vocab, h}, s_.init_std);
   const int rstd = Value("rstd", t, 1);
-  const int xn = Value("xn", t, h);
-  const int logits = Value("logits", t, s_.vocab);
+  const int xn = Activation("xn", t, h);
+  const int logits = Activation("logits", t, s_.vocab);
   const int lse = Value("lse", t, 1);
-  const int logits_grad = Value("logits.grad", t, s_.vocab);
-  const int xn_grad = Value("xn.grad", t, h);
+  const int logits_grad = Activation("logits.grad", t, s_.vocab);
+  const int xn_grad = Activation("xn.grad", t, h);
   const int loss = Value("loss", 1, 1, DType::kF64);
   out_.SetLoss(loss);
   const std::vector<int> params = {norm, output};

@@ -3,6 +3,9 @@
 //
 // The enums number the args, params and grads of each phase as worker/layers
 // receives them. What the shape leaves out keeps its number and is null there.
+// Args of whose format nothing is said have that of activations, except these,
+// which are fp32: rstd, lse, scores, logits of the router, probabilities, the
+// shared expert's gate, their gradients, and scratch of attention.
 #ifndef WEFT_MODEL_DECODER_H_
 #define WEFT_MODEL_DECODER_H_
 

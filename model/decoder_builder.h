@@ -25,7 +25,8 @@ void Append(std::vector<T>& to, std::initializer_list<T> items) {
 // Declares the layers of a decoder, one after another.
 class DecoderBuilder {
  public:
-  explicit DecoderBuilder(const Shape& shape) : s_(shape) {}
+  explicit DecoderBuilder(const Shape& shape)
+      : s_(shape), out_({shape.compute_dtype, shape.gradient_dtype}) {}
 
   ModelDecl Build();
 
@@ -75,8 +76,18 @@ class DecoderBuilder {
             DType dtype = DType::kF32) {
     return out_.Value(name, rows, columns, dtype);
   }
-  int Received(const std::string& name, int64_t columns) {
-    return out_.Received(name, s_.max_received_rows(), columns);
+  // In the format of activations. What decides or weighs (logits, scores and
+  // probabilities of routing, the gate of a shared expert), what is kept of
+  // norms and of softmax, and the loss are Values: fp32 or fp64.
+  int Activation(const std::string& name, int64_t rows, int64_t columns) {
+    return Value(name, rows, columns, s_.compute_dtype);
+  }
+  int ReceivedRows(const std::string& name, int64_t columns) {
+    return out_.Received(name, s_.max_received_rows(), columns,
+                         s_.compute_dtype);
+  }
+  int ReceivedProbabilities(const std::string& name) {
+    return out_.Received(name, s_.max_received_rows(), 1, DType::kF32);
   }
 
   void EmbeddingLayer();

@@ -12,7 +12,7 @@ DecoderBuilder::Routing DecoderBuilder::DeclareRouting() {
   const int64_t n = s_.sent_rows();
   Routing r;
   r.rstd2 = Value("rstd2", t, 1);
-  r.xn2 = Value("xn2", t, h);
+  r.xn2 = Activation("xn2", t, h);
   r.scores = Value("scores", t, s_.experts);
   r.index = Value("topk_index", t, k, DType::kI32);
   r.prob = Value("topk_prob", t, k);
@@ -23,22 +23,22 @@ DecoderBuilder::Routing DecoderBuilder::DeclareRouting() {
   r.slot_of_row = Value("slot_of_row", n, 1, DType::kI32);
   r.sorted_rows = Value("sorted_rows", t, k, DType::kI32);
   r.sorted_experts = Value("sorted_experts", t, k, DType::kI32);
-  r.send_rows = Value("send_rows", n, h);
+  r.send_rows = Activation("send_rows", n, h);
   r.send_prob = Value("send_prob", n, 1);
-  r.send_rows_grad = Value("send_rows.grad", n, h);
+  r.send_rows_grad = Activation("send_rows.grad", n, h);
   r.send_prob_grad = Value("send_prob.grad", n, 1);
-  r.rows = Received("rows", h);
-  r.row_prob = Received("row_prob", 1);
-  r.out = Received("expert_out", h);
-  r.out_grad = Received("expert_out.grad", h);
-  r.rows_grad = Received("rows.grad", h);
-  r.row_prob_grad = Received("row_prob.grad", 1);
+  r.rows = ReceivedRows("rows", h);
+  r.row_prob = ReceivedProbabilities("row_prob");
+  r.out = ReceivedRows("expert_out", h);
+  r.out_grad = ReceivedRows("expert_out.grad", h);
+  r.rows_grad = ReceivedRows("rows.grad", h);
+  r.row_prob_grad = ReceivedProbabilities("row_prob.grad");
   if (s_.shared_ffn > 0) {
     const int64_t up = s_.up_columns(s_.shared_ffn);
-    r.shared_up = Value(Up("shared_"), t, up);
-    r.shared_act = Value("shared_act", t, s_.shared_ffn);
-    r.shared_out = Value("shared_out", t, h);
-    r.shared_up_grad = Value(Up("shared_") + ".grad", t, up);
+    r.shared_up = Activation(Up("shared_"), t, up);
+    r.shared_act = Activation("shared_act", t, s_.shared_ffn);
+    r.shared_out = Activation("shared_out", t, h);
+    r.shared_up_grad = Activation(Up("shared_") + ".grad", t, up);
     if (s_.shared_gate) {
       r.shared_gate = Value("shared_gate", t, 1);
       r.shared_gate_grad = Value("shared_gate.grad", t, 1);
@@ -54,7 +54,7 @@ void DecoderBuilder::AddRouter(const Attention& a, const Routing& r,
   const int router = Param("router", {s_.experts, s_.hidden}, s_.init_std);
   const int logits = Value("logits", t, s_.experts);
   const int offsets = Value("offsets", 1, s_.experts + 1, DType::kI64);
-  const int xn2_grad = Value("xn2.grad", t, s_.hidden);
+  const int xn2_grad = Activation("xn2.grad", t, s_.hidden);
   const int logits_grad = Value("logits.grad", t, s_.experts);
   const int prob_grad = Value("topk_prob.grad", t, s_.top_k);
   Append(p.forward, {W(r.rstd2), W(r.xn2), S(logits), W(r.scores), W(r.index),
@@ -76,7 +76,7 @@ void DecoderBuilder::AddSharedExpert(const Routing& r, PreDispatch& p) {
                        s_.init_std);
   const int down =
       Param("shared_down", {s_.hidden, s_.shared_ffn}, ResidualStd());
-  const int act_grad = Value("shared_act.grad", s_.tokens, s_.shared_ffn);
+  const int act_grad = Activation("shared_act.grad", s_.tokens, s_.shared_ffn);
   const int gate = s_.shared_gate
                        ? Param("shared_gate", {1, s_.hidden}, s_.init_std)
                        : kAbsent;
@@ -115,10 +115,10 @@ void DecoderBuilder::Experts(const Routing& r) {
       Up("experts."), {s_.experts, columns, s_.hidden}, s_.init_std, s_.ep);
   const int down_w = out_.ExpertParam(
       "experts.down", {s_.experts, s_.hidden, f}, ResidualStd(), s_.ep);
-  const int up = Received(Up(""), columns);
-  const int act = Received("act", f);
-  const int act_grad = Received("act.grad", f);
-  const int up_grad = Received(Up("") + ".grad", columns);
+  const int up = ReceivedRows(Up(""), columns);
+  const int act = ReceivedRows("act", f);
+  const int act_grad = ReceivedRows("act.grad", f);
+  const int up_grad = ReceivedRows(Up("") + ".grad", columns);
   const double flops = FeedForwardFlops(s_.sent_rows(), f);
   out_.AddNode(NodeKind::kExperts).phases = {
       Compute(Phase::kForward,
@@ -135,8 +135,8 @@ void DecoderBuilder::Experts(const Routing& r) {
 }
 
 void DecoderBuilder::Combine(const Attention& a, const Routing& r) {
-  const int back = Value("combine_back", s_.sent_rows(), s_.hidden);
-  const int d_back = Value("combine_back.grad", s_.sent_rows(), s_.hidden);
+  const int back = Activation("combine_back", s_.sent_rows(), s_.hidden);
+  const int d_back = Activation("combine_back.grad", s_.sent_rows(), s_.hidden);
   Args forward = {
       R(r.out), R(r.all), R(a.h1), R(r.sorted_rows), R(r.sorted_experts),
       S(back),  W(y_)};

@@ -11,6 +11,10 @@ T Or(T value, T fallback) {
   return value != T() ? value : fallback;
 }
 
+DType DTypeOf(v1::NumberFormat format) {
+  return format == v1::NUMBER_FORMAT_BF16 ? DType::kBf16 : DType::kF32;
+}
+
 }  // namespace
 
 int64_t Shape::max_received_rows() const {
@@ -53,6 +57,8 @@ Shape ShapeOf(const v1::TrainingJob& job) {
     shape.renormalize_top_k =
         model.moe().top_k_normalization() != v1::TOP_K_NORMALIZATION_RAW;
   }
+  shape.compute_dtype = DTypeOf(job.precision().compute());
+  shape.gradient_dtype = DTypeOf(job.precision().gradients());
   shape.sequence = job.data().sequence_length();
   shape.microbatch = job.batch().microbatch();
   shape.tokens = shape.sequence * shape.microbatch;

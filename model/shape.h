@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/dtype.h"
 #include "weft/v1/job.pb.h"
 
 namespace weft::model {
@@ -33,7 +34,9 @@ struct Shape {
   double norm_epsilon = 1e-5;
   double rope_theta = 10000;
   double init_std = 0.02;
-  std::vector<bool> moe_layer;  // by decoder layer
+  std::vector<bool> moe_layer;         // by decoder layer
+  DType compute_dtype = DType::kF32;   // parameters as read, activations
+  DType gradient_dtype = DType::kF32;  // of parameters
 
   int64_t sequence = 0;      // tokens of a sequence
   int64_t microbatch = 0;    // sequences on one rank

@@ -103,8 +103,9 @@ class Emitter {
     value.kind = kind;
     value.bucket = bucket;
     value.microbatch = microbatch;
-    value.bytes =
-        units_.buckets[bucket].elements * SizeOf(units_.buckets[bucket].dtype);
+    value.bytes = kind == ValueKind::kGradient
+                      ? units_.buckets[bucket].gradient_bytes()
+                      : units_.buckets[bucket].weight_bytes();
     return NewValue(std::move(value));
   }
 

@@ -35,27 +35,34 @@ int64_t StagingBytes(const Plan& plan) {
   int64_t largest_slice = 0;
   for (const fsdp::Bucket& bucket : plan.units.buckets) {
     if (bucket.frozen) continue;  // nothing is reduced
-    largest_slice = std::max(largest_slice, bucket.slice_elements());
+    largest_slice =
+        std::max(largest_slice, bucket.gradient_bytes() / bucket.group_size);
   }
-  return (largest_slice + plan.shape.sequence * plan.shape.head_dim) * kFloat;
+  return largest_slice + plan.shape.sequence * plan.shape.head_dim * kFloat;
 }
 
 void AddState(const Plan& plan, v1::MemoryPlan& memory) {
   const fsdp::Strategy strategy = plan.strategy;
-  int64_t weights = 0;
-  int64_t gradients = 0;
+  int64_t copies = 0;     // bytes, of resident weights in another format
+  int64_t weights = 0;    // elements, like moments
+  int64_t gradients = 0;  // bytes
   int64_t moments = 0;
   for (const fsdp::Bucket& bucket : plan.units.buckets) {
     const auto held = [&](bool is_whole) {
       return is_whole ? bucket.elements : bucket.slice_elements();
     };
     weights += held(WeightsResident(strategy, bucket));
+    if (WeightsResident(strategy, bucket) && bucket.dtype != DType::kF32) {
+      copies += bucket.weight_bytes();
+    }
     if (bucket.frozen) continue;
-    gradients += held(GradientsResident(strategy));
+    gradients +=
+        held(GradientsResident(strategy)) * SizeOf(bucket.gradient_dtype);
     moments += plan.moments * held(strategy == fsdp::Strategy::kNoShard);
   }
+  memory.set_parameters(copies);
   memory.set_main_weights(weights * kFloat);
-  memory.set_gradients(gradients * kFloat);
+  memory.set_gradients(gradients);
   memory.set_optimizer(moments * kFloat);
 }
 

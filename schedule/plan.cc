@@ -92,16 +92,18 @@ absl::StatusOr<Plan> Compile(const v1::TrainingJob& job) {
   CompileOptions options;
   options.microbatches = plan.shape.microbatches;
   options.strategy = plan.strategy;
-  const int64_t two_units = TwoLargestUnits(plan.units);
   const auto budget = [](int64_t bytes, int64_t otherwise) {
     return bytes > 0 ? bytes : otherwise;
   };
   options.residency.forward_bytes =
-      budget(job.fsdp().prefetch_bytes(), two_units);
+      budget(job.fsdp().prefetch_bytes(),
+             TwoLargestUnits(plan.units, &fsdp::Bucket::weight_bytes));
   options.residency.backward_bytes = budget(
       job.fsdp().backward_prefetch_bytes(), options.residency.forward_bytes);
   options.residency.slots = plan.buffer_slots;
-  options.reduce_bytes = budget(job.fsdp().reduce_bytes(), two_units);
+  options.reduce_bytes =
+      budget(job.fsdp().reduce_bytes(),
+             TwoLargestUnits(plan.units, &fsdp::Bucket::gradient_bytes));
   plan.train =
       CompileOrder(OrderOf(job, plan), plan.model, plan.units, options);
   if (!plan.taps.empty()) {

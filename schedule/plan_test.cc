@@ -206,6 +206,9 @@ TEST(CollectiveHashTest, SeesWhatGoesOverTheWire) {
   v1::TrainingJob other = job;
   other.mutable_data()->set_sequence_length(16);
   EXPECT_NE(hash(other), hash(job)) << "rows of an exchange";
+  v1::TrainingJob narrow = job;
+  narrow.mutable_precision()->set_gradients(v1::NUMBER_FORMAT_BF16);
+  EXPECT_NE(hash(narrow), hash(job)) << "bytes of a gradient";
   // With one microbatch both reduce each bucket once, one to all ranks and one
   // to shards.
   v1::TrainingJob no_shard = job;

@@ -123,7 +123,9 @@ uint64_t CollectiveHash(const Program& program, const model::ModelDecl& model,
     if (op.bucket >= 0) {
       const fsdp::Bucket& bucket = units.buckets[op.bucket];
       hash.AddInt(op.bucket).AddInt(bucket.axis).AddInt(bucket.group_size);
-      hash.AddInt(bucket.dtype).AddInt(bucket.elements);
+      hash.AddInt(op.kind == OpKind::kReduce ? bucket.gradient_dtype
+                                             : bucket.dtype);
+      hash.AddInt(bucket.elements);
     }
   }
   return hash.Get();

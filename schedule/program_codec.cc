@@ -169,7 +169,8 @@ class Decoder {
     } else {
       value.bucket = holds;
       const fsdp::Bucket& bucket = units_.buckets[holds];
-      value.bytes = bucket.elements * SizeOf(bucket.dtype);
+      value.bytes = value.kind == ValueKind::kGradient ? bucket.gradient_bytes()
+                                                       : bucket.weight_bytes();
     }
     return value;
   }

@@ -9,10 +9,6 @@
 namespace weft::schedule {
 namespace {
 
-int64_t Bytes(const fsdp::Bucket& bucket) {
-  return bucket.elements * SizeOf(bucket.dtype);
-}
-
 // For every bucket the positions that read it, ascending.
 std::vector<std::vector<int>> Readers(const std::vector<NodePhase>& order,
                                       const model::ModelDecl& model,
@@ -86,17 +82,18 @@ void AssignSlots(const fsdp::UnitAssignment& units, int slots,
 
 }  // namespace
 
-int64_t TwoLargestUnits(const fsdp::UnitAssignment& units) {
-  std::vector<int64_t> bytes;
+int64_t TwoLargestUnits(const fsdp::UnitAssignment& units,
+                        int64_t (fsdp::Bucket::*bytes)() const) {
+  std::vector<int64_t> sums;
   for (const fsdp::Unit& unit : units.units) {
     if (unit.root) continue;
     int64_t sum = 0;
-    for (int bucket : unit.buckets) sum += Bytes(units.buckets[bucket]);
-    bytes.push_back(sum);
+    for (int bucket : unit.buckets) sum += (units.buckets[bucket].*bytes)();
+    sums.push_back(sum);
   }
-  std::sort(bytes.begin(), bytes.end(), std::greater<>());
-  bytes.resize(2);
-  return bytes[0] + bytes[1];
+  std::sort(sums.begin(), sums.end(), std::greater<>());
+  sums.resize(2);
+  return sums[0] + sums[1];
 }
 
 std::vector<Stay> PlanStays(const std::vector<NodePhase>& order,
@@ -122,7 +119,7 @@ std::vector<Stay> PlanStays(const std::vector<NodePhase>& order,
   std::vector<int> latest(units.buckets.size(), -1);  // stay of each bucket
   int last_gather = 0;
   for (const auto& [position, bucket] : reads) {
-    const int64_t bytes = Bytes(units.buckets[bucket]);
+    const int64_t bytes = units.buckets[bucket].weight_bytes();
     const int previous = latest[bucket];
     const int floor = previous >= 0 ? stays[previous].release + 1 : last_gather;
     const int earliest = room.Earliest(bytes, position, floor);

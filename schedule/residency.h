@@ -49,8 +49,10 @@ std::vector<Stay> PlanStays(const std::vector<NodePhase>& order,
                             fsdp::Strategy strategy,
                             const ResidencyBudget& budget);
 
-// The bytes of the two largest units: the default of all budgets.
-int64_t TwoLargestUnits(const fsdp::UnitAssignment& units);
+// The bytes of the two largest units, in weights or in gradients: the default
+// of a budget.
+int64_t TwoLargestUnits(const fsdp::UnitAssignment& units,
+                        int64_t (fsdp::Bucket::*bytes)() const);
 
 }  // namespace weft::schedule
 

@@ -117,7 +117,8 @@ TEST(PlanStaysTest, ShardedWeightsAreGatheredOnceAStepUnlessParamsAreSharded) {
 
 TEST(PlanStaysTest, PrefetchNeverExceedsTheBudget) {
   const Case c = MakeCase(6, /*world=*/4, /*ep=*/2);
-  const int64_t unit = TwoLargestUnits(c.plan.units) / 2;
+  const int64_t unit =
+      TwoLargestUnits(c.plan.units, &fsdp::Bucket::weight_bytes) / 2;
   size_t stays_with_small_budget = 0;
   for (int64_t budget : {int64_t{1}, unit / 2, unit, 2 * unit, 100 * unit}) {
     const auto stays =
@@ -137,7 +138,8 @@ TEST(PlanStaysTest, ForwardAndBackwardHaveBudgetsOfTheirOwn) {
     if (!combined) {
       c.order = SequentialOrder(c.plan.model, 2, /*delay_wgrad=*/true);
     }
-    const int64_t unit = TwoLargestUnits(c.plan.units) / 2;
+    const int64_t unit =
+        TwoLargestUnits(c.plan.units, &fsdp::Bucket::weight_bytes) / 2;
     const auto idle = [&](int64_t forward, int64_t backward) {
       return LargestIdle(c, PlanStays(c.order, c.plan.model, c.plan.units,
                                       kZero3, {forward, backward}));
@@ -157,7 +159,8 @@ TEST(PlanStaysTest, StaysThatOverlapHaveSlotsOfTheirOwn) {
   const Case c = MakeCase(6, /*world=*/4, /*ep=*/2);
   size_t stays_with_one = 0;
   for (int slots : {1, 2, 3, 5, 20}) {
-    ResidencyBudget budget = Both(TwoLargestUnits(c.plan.units));
+    ResidencyBudget budget =
+        Both(TwoLargestUnits(c.plan.units, &fsdp::Bucket::weight_bytes));
     budget.slots = slots;
     const auto stays =
         PlanStays(c.order, c.plan.model, c.plan.units, kZero3, budget);
@@ -190,8 +193,9 @@ TEST(PlanStaysTest, WithoutSlotsBucketsLieAnywhere) {
 
 TEST(PlanStaysTest, ABudgetOfAUnitGathersAheadOfTheFirstReader) {
   const Case c = MakeCase(4, /*world=*/4, /*ep=*/2);
-  const auto stays = PlanStays(c.order, c.plan.model, c.plan.units, kZero3,
-                               Both(TwoLargestUnits(c.plan.units)));
+  const auto stays = PlanStays(
+      c.order, c.plan.model, c.plan.units, kZero3,
+      Both(TwoLargestUnits(c.plan.units, &fsdp::Bucket::weight_bytes)));
   int ahead = 0;
   for (const Stay& stay : stays) ahead += stay.gather < stay.first_reader;
   EXPECT_GT(ahead, static_cast<int>(stays.size()) / 2);
@@ -199,8 +203,9 @@ TEST(PlanStaysTest, ABudgetOfAUnitGathersAheadOfTheFirstReader) {
 
 TEST(PlanStaysTest, GathersAreLaunchedInTheOrderOfTheirReaders) {
   const Case c = MakeCase(5, /*world=*/4, /*ep=*/2);
-  const auto stays = PlanStays(c.order, c.plan.model, c.plan.units, kZero3,
-                               Both(TwoLargestUnits(c.plan.units)));
+  const auto stays = PlanStays(
+      c.order, c.plan.model, c.plan.units, kZero3,
+      Both(TwoLargestUnits(c.plan.units, &fsdp::Bucket::weight_bytes)));
   int gather = 0;
   int reader = 0;
   for (const Stay& stay : stays) {

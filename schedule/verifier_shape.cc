@@ -29,7 +29,8 @@ absl::Status ValueShape(const Subject& s, int id) {
       return broken("is a gradient of bucket ", value.bucket,
                     ", which is frozen");
     }
-    bytes = bucket.elements * SizeOf(bucket.dtype);
+    bytes = value.kind == ValueKind::kGradient ? bucket.gradient_bytes()
+                                               : bucket.weight_bytes();
   }
   if (value.bytes != bytes) {
     return broken("has ", value.bytes, " bytes of ", bytes);

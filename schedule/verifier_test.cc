@@ -335,6 +335,18 @@ TEST(VerifierTest, RejectsAValueThatIsNotWhatItsKindNames) {
   ExpectBroken(broken, "shape", "is no declared value");
 }
 
+TEST(VerifierTest, RejectsAGradientAsWideAsTheWeights) {
+  v1::TrainingJob job = TiedJob(v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS);
+  job.mutable_precision()->set_gradients(v1::NUMBER_FORMAT_BF16);
+  Plan plan = *Compile(job);
+  for (Value& value : plan.train.values) {
+    if (value.kind != ValueKind::kGradient) continue;
+    value.bytes *= 2;
+    break;
+  }
+  ExpectBroken(plan, "shape", "bytes of");
+}
+
 TEST(VerifierTest, RejectsMemoryThatIsNoPlaceInTheArena) {
   const Plan plan = CompiledPlan();
   Plan broken = plan;

@@ -194,11 +194,13 @@ TEST(ValidateTest, RefusesUnknownEnumValuesByNumber) {
   job.mutable_optimizer()->set_decay(static_cast<v1::Decay>(-1));
   job.mutable_model()->mutable_moe()->set_top_k_normalization(
       static_cast<v1::TopKNormalization>(12));
+  job.mutable_precision()->set_compute(static_cast<v1::NumberFormat>(3));
   const Validation validation = Validate(job);
-  EXPECT_THAT(Fields(validation),
-              ElementsAre("model.moe.top_k_normalization", "data.sample_kind",
-                          "data.sample_order", "schedule.order",
-                          "fsdp.strategy", "optimizer.decay"));
+  EXPECT_THAT(
+      Fields(validation),
+      ElementsAre("model.moe.top_k_normalization", "data.sample_kind",
+                  "data.sample_order", "schedule.order", "fsdp.strategy",
+                  "optimizer.decay", "precision.compute"));
   EXPECT_THAT(Descriptions(validation, "data.sample_kind"),
               ElementsAre("data.sample_kind=3 is not a known value; choose "
                           "window (1), sequence (2)"));

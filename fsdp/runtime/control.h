@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "kernels/comm/communicator.h"
 #include "kernels/device/device.h"
+#include "kernels/device/tensor.h"
 
 namespace weft::fsdp {
 
@@ -28,7 +29,7 @@ struct ControlRecord {
 
 // Gradients of this rank's slice of one bucket.
 struct SliceView {
-  const float* data = nullptr;
+  device::ConstTensor data;
   int64_t elements = 0;
 };
 

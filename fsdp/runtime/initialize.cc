@@ -7,7 +7,7 @@ namespace weft::fsdp {
 namespace {
 
 void InitializeSegment(const InitializeArgs& args, const Segment& segment,
-                       float* out, device::Stream& stream) {
+                       const device::Tensor& out, device::Stream& stream) {
   const Parameter& param = args.parameters[segment.param];
   if (param.init_std == 0) {
     ops::FillArgs fill;
@@ -24,7 +24,7 @@ void InitializeSegment(const InitializeArgs& args, const Segment& segment,
   normal.range.begin = param.global_begin + segment.param_offset;
   normal.range.end = normal.range.begin + segment.elements;
   normal.stddev = static_cast<float>(param.init_std);
-  normal.out = out;
+  normal.out = out.f32();
   ops::RandomNormal(normal, stream);
 }
 

@@ -65,7 +65,8 @@ std::vector<float> WeightsOf(int ranks, int rank, bool whole, uint64_t seed,
   stream->Launch(&RunInitialize, &args);
   EXPECT_OK(stream->Synchronize());
   const BucketView& weights = buckets->weights(0);
-  return {weights.data, weights.data + weights.range.elements()};
+  const float* data = weights.data.f32();
+  return {data, data + weights.range.elements()};
 }
 
 TEST(InitializeTest, SlicesOfAnyWorldAreThoseOfTheWhole) {

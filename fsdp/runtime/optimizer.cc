@@ -46,7 +46,7 @@ void UpdateSgd(const OptimizerSegment& segment, const OptimizerWork& work,
 
 // The run of a moment that begins at `bucket_offset`; null when there is none.
 float* MomentAt(const BucketView& moment, int64_t bucket_offset) {
-  return moment.data == nullptr ? nullptr : moment.at(bucket_offset);
+  return moment.data == nullptr ? nullptr : moment.f32(bucket_offset);
 }
 
 }  // namespace
@@ -89,7 +89,7 @@ std::vector<OptimizerSegment> OptimizerSegmentsOf(
     out.weight_decay = parameter.weight_decay;
     out.learning_rate_scale = parameter.learning_rate_scale;
     out.gradient = buckets.gradients(bucket.id).at(at);
-    out.weights = buckets.weights(bucket.id).at(at);
+    out.weights = buckets.weights(bucket.id).f32(at);
     out.first_moment = MomentAt(buckets.first_moment(bucket.id), at);
     out.second_moment = MomentAt(buckets.second_moment(bucket.id), at);
     segments.push_back(out);

@@ -10,6 +10,7 @@
 #include "fsdp/runtime/segments.h"
 #include "fsdp/unit/unit.h"
 #include "kernels/device/device.h"
+#include "kernels/device/tensor.h"
 #include "weft/v1/job.pb.h"
 
 namespace weft::fsdp {
@@ -47,7 +48,7 @@ struct OptimizerSegment {
   int64_t elements = 0;
   double weight_decay = 0;
   double learning_rate_scale = 1;
-  const float* gradient = nullptr;
+  device::ConstTensor gradient;
   float* weights = nullptr;
   float* first_moment = nullptr;
   float* second_moment = nullptr;

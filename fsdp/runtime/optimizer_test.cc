@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/bf16.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 #include "kernels/device/cpu/cpu_device.h"
@@ -11,9 +12,10 @@ namespace weft::fsdp {
 namespace {
 
 // Two parameters, of 20 elements and of 10.
-UnitAssignment Units(int ranks) {
+UnitAssignment Units(int ranks, DType gradients) {
   UnitAssignment units;
   Bucket bucket;
+  bucket.gradient_dtype = gradients;
   bucket.group_size = ranks;
   bucket.elements = 64;
   bucket.placements = {{0, 0, 20}, {1, 32, 10}};
@@ -38,8 +40,9 @@ absl::Status RunUpdate(void* work, device::Stream& stream) {
 // of every element.
 class Rank {
  public:
-  Rank(int ranks, int rank, bool whole, int moments = 2)
-      : units_(Units(ranks)) {
+  Rank(int ranks, int rank, bool whole, int moments = 2,
+       DType gradients = DType::kF32)
+      : units_(Units(ranks, gradients)) {
     device_ = *device::CreateCpuDevice({});
     ResidentBuckets::Options options;
     options.device = device_.get();
@@ -50,8 +53,14 @@ class Rank {
     options.moments = moments;
     buckets_ = *ResidentBuckets::Create(options);
     for (const BucketView& view : {weights(), buckets_->gradients(0)}) {
-      const float value = view.data == weights().data ? 1.0f : 2.0f;
-      for (int64_t i = 0; i < view.range.elements(); ++i) view.data[i] = value;
+      const bool is_weight = view.data.data == weights().data.data;
+      for (int64_t i = 0; i < view.range.elements(); ++i) {
+        if (view.data.dtype == DType::kBf16) {
+          static_cast<Bf16*>(view.data.data)[i] = ToBf16(2.0f);
+        } else {
+          view.data.f32()[i] = is_weight ? 1.0f : 2.0f;
+        }
+      }
     }
   }
 
@@ -121,10 +130,24 @@ TEST(OptimizerTest, BiasCorrectionCountsStepsFromOne) {
 TEST(OptimizerTest, AParameterHasItsOwnDecayAndRate) {
   Rank rank(1, 0, /*whole=*/true);
   rank.Step(Config(), 0.1, 1, 0.5);
-  EXPECT_NEAR(*rank.weights().at(0), 1 - 0.1 * 0.5 - 0.1, 1e-6);
-  EXPECT_NEAR(*rank.weights().at(32), 1 - 0.1 * 0.25, 1e-6);
-  EXPECT_EQ(*rank.weights().at(20), 1);  // padding is not touched
-  EXPECT_EQ(*rank.weights().at(63), 1);
+  EXPECT_NEAR(*rank.weights().f32(0), 1 - 0.1 * 0.5 - 0.1, 1e-6);
+  EXPECT_NEAR(*rank.weights().f32(32), 1 - 0.1 * 0.25, 1e-6);
+  EXPECT_EQ(*rank.weights().f32(20), 1);  // padding is not touched
+  EXPECT_EQ(*rank.weights().f32(63), 1);
+}
+
+// 2, times the clipping factor of 1/4, is a number in bf16, too.
+TEST(OptimizerTest, GradientsMayBeBf16) {
+  Rank narrow(1, 0, /*whole=*/true, /*moments=*/2, DType::kBf16);
+  Rank wide(1, 0, /*whole=*/true);
+  for (int64_t step = 1; step <= 3; ++step) {
+    narrow.Step(Config(), 0.1, step, 4);
+    wide.Step(Config(), 0.1, step, 4);
+  }
+  for (int64_t i = 0; i < 64; ++i) {
+    EXPECT_EQ(*narrow.weights().f32(i), *wide.weights().f32(i)) << i;
+  }
+  EXPECT_NE(*wide.weights().f32(0), 1);
 }
 
 TEST(OptimizerTest, SgdStepsByTheGradientAndKeepsNothing) {
@@ -133,16 +156,16 @@ TEST(OptimizerTest, SgdStepsByTheGradientAndKeepsNothing) {
   for (int64_t step = 1; step <= 2; ++step) rank.Step(Sgd(0), 0.1, step, 0.5);
   double decaying = 1;
   for (int i = 0; i < 2; ++i) decaying = decaying * (1 - 0.1 * 0.5) - 0.1 * 2;
-  EXPECT_NEAR(*rank.weights().at(0), decaying, 1e-6);
-  EXPECT_NEAR(*rank.weights().at(32), 1 - 2 * 0.1 * 0.25 * 2, 1e-6);
-  EXPECT_EQ(*rank.weights().at(20), 1);
+  EXPECT_NEAR(*rank.weights().f32(0), decaying, 1e-6);
+  EXPECT_NEAR(*rank.weights().f32(32), 1 - 2 * 0.1 * 0.25 * 2, 1e-6);
+  EXPECT_EQ(*rank.weights().f32(20), 1);
 }
 
 TEST(OptimizerTest, MomentumOfSgdIsOneMoment) {
   Rank rank(1, 0, /*whole=*/true, /*moments=*/1);
   EXPECT_EQ(rank.moment_bytes(), 64 * 4);
   for (int64_t step = 1; step <= 2; ++step) rank.Step(Sgd(0.5), 0.1, step, 0.5);
-  EXPECT_NEAR(*rank.weights().at(32), 1 - 0.1 * 0.25 * (2 + 3), 1e-6);
+  EXPECT_NEAR(*rank.weights().f32(32), 1 - 0.1 * 0.25 * (2 + 3), 1e-6);
 }
 
 TEST(OptimizerTest, SlicesUpdateToTheSameBitsAsTheWhole) {
@@ -163,7 +186,7 @@ TEST(OptimizerTest, SlicesUpdateToTheSameBitsAsTheWhole) {
       const Range range = rank.weights().range;
       EXPECT_EQ(range.elements(), 16);
       for (int64_t i = range.begin; i < range.end; ++i) {
-        EXPECT_EQ(*rank.weights().at(i), *whole.weights().at(i)) << i;
+        EXPECT_EQ(*rank.weights().f32(i), *whole.weights().f32(i)) << i;
       }
     }
   }

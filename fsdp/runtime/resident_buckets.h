@@ -1,5 +1,7 @@
-// The fp32 state of a rank that lives as long as the job: main weights,
-// gradients and the optimizer's moments of every bucket.
+// The state of a rank that lives as long as the job: main weights, gradients
+// and the optimizer's moments of every bucket. All is fp32 but gradients, which
+// have the bucket's format for them, and the copy of resident weights that
+// nodes read where the bucket's format for weights is another.
 //
 // Each is held whole on every rank of the bucket's group, or as this rank's
 // slice, as Residence says. All strategies share layout and slices, so what
@@ -16,6 +18,7 @@
 #include "fsdp/runtime/segments.h"
 #include "fsdp/unit/unit.h"
 #include "kernels/device/device.h"
+#include "kernels/device/tensor.h"
 
 namespace weft::fsdp {
 
@@ -28,13 +31,15 @@ struct Residence {
 
 // Elements `range` of a bucket, in device memory.
 struct BucketView {
-  float* data = nullptr;  // element range.begin of the bucket
+  device::Tensor data;  // from element range.begin of the bucket on
   Range range;
 
   // Requires: `bucket_offset` lies in the range.
-  float* at(int64_t bucket_offset) const {
+  device::Tensor at(int64_t bucket_offset) const {
     return data + (bucket_offset - range.begin);
   }
+  // Requires, besides: the view is fp32.
+  float* f32(int64_t bucket_offset) const { return at(bucket_offset).f32(); }
 };
 
 // Owns the memory. Weights, moments and gradients start as zeros. Does not
@@ -49,7 +54,7 @@ class ResidentBuckets {
     std::vector<Residence> residence;  // by bucket
     int moments = 2;  // the optimizer keeps of every element: 0, 1 or 2
   };
-  // Requires: `residence` has an entry for every bucket; every dtype is f32.
+  // Requires: `residence` has an entry for every bucket.
   // RESOURCE_EXHAUSTED when the device has too little memory.
   static absl::StatusOr<std::unique_ptr<ResidentBuckets>> Create(
       Options options);
@@ -68,14 +73,21 @@ class ResidentBuckets {
   const BucketView& second_moment(int bucket) const {
     return views_[bucket].second_moment;
   }
+  // Weights as nodes read them; requires that weights are resident. The main
+  // weights themselves, or a copy that RoundWeights makes.
+  const BucketView& node_weights(int bucket) const {
+    return views_[bucket].node_weights;
+  }
   // This rank's slice of the bucket, whatever is resident.
   Range slice(int bucket) const { return views_[bucket].slice; }
 
-  // Memory for one reduced slice, of the largest bucket at most, on its way to
-  // the shard; used by one stream.
-  float* staging() const;
+  // Memory for the reduced slice of a bucket's gradient on its way to the
+  // shard. All buckets share it: used by one stream.
+  device::Tensor staging(int bucket) const {
+    return {staging_->data(), gradients(bucket).data.dtype};
+  }
 
-  // Bytes of the weights this rank holds, padding included.
+  // Bytes of the main weights this rank holds, padding included.
   int64_t main_weight_bytes() const { return weights_->bytes(); }
 
  private:
@@ -83,6 +95,7 @@ class ResidentBuckets {
     Range slice;
     Range optimized;
     BucketView weights;
+    BucketView node_weights;
     BucketView gradients;
     BucketView first_moment;
     BucketView second_moment;
@@ -92,10 +105,17 @@ class ResidentBuckets {
 
   std::vector<Views> views_;
   std::unique_ptr<device::Buffer> weights_;
+  std::unique_ptr<device::Buffer> node_weights_;  // null: no copies
   std::unique_ptr<device::Buffer> gradients_;
   std::unique_ptr<device::Buffer> moments_;
   std::unique_ptr<device::Buffer> staging_;
 };
+
+// Brings what nodes read of a bucket's resident weights up to date with its
+// main weights; nothing when they are one, or not resident. Called from work on
+// `stream`.
+void RoundWeights(const ResidentBuckets& buckets, int bucket,
+                  device::Stream& stream);
 
 }  // namespace weft::fsdp
 

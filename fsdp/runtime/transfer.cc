@@ -6,7 +6,10 @@
 namespace weft::fsdp {
 namespace {
 
-void ZeroPadding(absl::Span<const Range> padding, float* bucket,
+using device::ConstTensor;
+using device::Tensor;
+
+void ZeroPadding(absl::Span<const Range> padding, const Tensor& bucket,
                  device::Stream& stream) {
   for (const Range& range : padding) {
     ops::FillArgs zero;
@@ -16,7 +19,7 @@ void ZeroPadding(absl::Span<const Range> padding, float* bucket,
   }
 }
 
-void Copy(const float* from, int64_t elements, float* to,
+void Copy(const ConstTensor& from, int64_t elements, const Tensor& to,
           device::Stream& stream) {
   ops::CopyArgs copy;
   copy.count = elements;
@@ -26,7 +29,7 @@ void Copy(const float* from, int64_t elements, float* to,
 }
 
 // sum = sum + value.
-void Add(const float* value, int64_t elements, float* sum,
+void Add(const ConstTensor& value, int64_t elements, const Tensor& sum,
          device::Stream& stream) {
   ops::AddArgs add;
   add.count = elements;
@@ -49,10 +52,15 @@ void ZeroPaddingAndScale(const ReduceWork& work, device::Stream& stream) {
 }  // namespace
 
 absl::Status Gather(const GatherWork& work, device::Stream& stream) {
-  return work.comm->AllGather(
-      work.slice, work.whole,
-      work.slice_elements * static_cast<int64_t>(sizeof(float)), stream,
-      work.tag);
+  ConstTensor slice = work.slice;
+  if (slice.dtype != work.whole.dtype) {
+    const Tensor own = work.whole + work.comm->rank() * work.slice_elements;
+    Copy(slice, work.slice_elements, own, stream);
+    slice = own;
+  }
+  return work.comm->AllGather(slice.data, work.whole.data,
+                              work.slice_elements * SizeOf(slice.dtype), stream,
+                              work.tag);
 }
 
 void AddToSum(const AddWork& work, device::Stream& stream) {
@@ -67,9 +75,9 @@ void AddToSum(const AddWork& work, device::Stream& stream) {
 absl::Status ReduceToShard(const ReduceWork& work, device::Stream& stream) {
   ZeroPaddingAndScale(work, stream);
   const int64_t elements = work.elements / work.comm->size();
-  float* sum = work.accumulate ? work.staging : work.shard;
-  RETURN_IF_ERROR(work.comm->ReduceScatter(work.gradient, sum, elements,
-                                           DType::kF32, stream, work.tag));
+  const Tensor& sum = work.accumulate ? work.staging : work.shard;
+  RETURN_IF_ERROR(work.comm->ReduceScatter(
+      work.gradient.data, sum.data, elements, sum.dtype, stream, work.tag));
   if (work.accumulate) Add(work.staging, elements, work.shard, stream);
   return absl::OkStatus();
 }
@@ -77,16 +85,17 @@ absl::Status ReduceToShard(const ReduceWork& work, device::Stream& stream) {
 absl::Status ReduceToOwnSlice(const ReduceWork& work, device::Stream& stream) {
   ZeroPaddingAndScale(work, stream);
   const int64_t elements = work.elements / work.comm->size();
-  RETURN_IF_ERROR(work.comm->ReduceScatter(
-      work.gradient, work.staging, elements, DType::kF32, stream, work.tag));
+  RETURN_IF_ERROR(
+      work.comm->ReduceScatter(work.gradient.data, work.staging.data, elements,
+                               work.gradient.dtype, stream, work.tag));
   Copy(work.staging, elements, work.shard, stream);
   return absl::OkStatus();
 }
 
 absl::Status ReduceInPlace(const ReduceWork& work, device::Stream& stream) {
   ZeroPaddingAndScale(work, stream);
-  return work.comm->AllReduce(work.gradient, work.elements, DType::kF32, stream,
-                              work.tag);
+  return work.comm->AllReduce(work.gradient.data, work.elements,
+                              work.gradient.dtype, stream, work.tag);
 }
 
 }  // namespace weft::fsdp

@@ -13,24 +13,26 @@
 #include "fsdp/runtime/segments.h"
 #include "kernels/comm/communicator.h"
 #include "kernels/device/device.h"
+#include "kernels/device/tensor.h"
 
 namespace weft::fsdp {
 
-// whole = the slices of all ranks of the group.
+// whole = the slices of all ranks of the group, in the format of `whole`: each
+// rank rounds its slice, then sends it.
 struct GatherWork {
   comm::Communicator* comm = nullptr;
-  const float* slice = nullptr;
-  float* whole = nullptr;
+  device::ConstTensor slice;
+  device::Tensor whole;
   int64_t slice_elements = 0;
   comm::CollectiveTag tag;
 };
 absl::Status Gather(const GatherWork& work, device::Stream& stream);
 
 // sum = gradient, or sum = sum + gradient, on this rank alone. Padding is
-// zeroed.
+// zeroed. The two have one format, to which every sum is rounded.
 struct AddWork {
-  float* gradient = nullptr;  // [elements], overwritten
-  float* sum = nullptr;       // [elements]
+  device::Tensor gradient;  // [elements], overwritten
+  device::Tensor sum;       // [elements]
   int64_t elements = 0;
   absl::Span<const Range> padding;
   bool accumulate = false;
@@ -42,15 +44,19 @@ void AddToSum(const AddWork& work, device::Stream& stream);
 // Padding is zeroed, then every element is multiplied by `factor` (1/world, for
 // dense and expert buckets alike) once, then ranks are summed in order. A group
 // of one rank takes the same path.
+//
+// Gradient, staging and shard have one format. In bf16 the product and the sum
+// over ranks, which is taken in fp32, are rounded once each, and so is each
+// addition to a shard.
 struct ReduceWork {
   comm::Communicator* comm = nullptr;
-  float* gradient = nullptr;  // [elements], overwritten
+  device::Tensor gradient;  // [elements], overwritten
   int64_t elements = 0;
   absl::Span<const Range> padding;
   float factor = 1;
-  float* shard = nullptr;    // [elements / comm->size()]; not ReduceInPlace
-  float* staging = nullptr;  // as many; not ReduceInPlace
-  bool accumulate = false;   // ReduceToShard only
+  device::Tensor shard;     // [elements / comm->size()]; not ReduceInPlace
+  device::Tensor staging;   // as many; not ReduceInPlace
+  bool accumulate = false;  // ReduceToShard only
   comm::CollectiveTag tag;
 };
 

@@ -1,5 +1,7 @@
 #include "fsdp/unit/unit.h"
 
+#include <algorithm>
+
 #include "base/hash64.h"
 
 namespace weft::fsdp {
@@ -22,7 +24,11 @@ void AddBucket(const model::ModelDecl& model, const World& world, Unit& unit,
   bucket.axis = expert ? Axis::kEdp : Axis::kDp;
   bucket.group_size = world.GroupSize(bucket.axis);
   bucket.frozen = frozen;
-  const int64_t alignment = kAlignmentBytes / SizeOf(bucket.dtype);
+  bucket.dtype = model.params.front().dtype;
+  bucket.gradient_dtype = model.params.front().gradient_dtype;
+  const int64_t alignment =
+      kAlignmentBytes /
+      std::min(SizeOf(bucket.dtype), SizeOf(bucket.gradient_dtype));
   int64_t end = 0;
   for (int p = 0; p < model.params.size(); ++p) {
     const model::ParamDecl& param = model.params[p];
@@ -97,7 +103,8 @@ uint64_t UnitAssignment::Hash() const {
   hash.AddInt(buckets.size());
   for (const Bucket& bucket : buckets) {
     hash.AddInt(bucket.unit).AddInt(bucket.axis).AddInt(bucket.group_size);
-    hash.AddInt(bucket.dtype).AddInt(bucket.frozen).AddInt(bucket.elements);
+    hash.AddInt(bucket.dtype).AddInt(bucket.gradient_dtype);
+    hash.AddInt(bucket.frozen).AddInt(bucket.elements);
     hash.AddInt(bucket.placements.size());
     for (const Placement& placement : bucket.placements) {
       hash.AddInt(placement.param).AddInt(placement.offset);

@@ -39,19 +39,24 @@ struct Placement {
   int64_t elements = 0;  // on one EP rank
 };
 
-// One flat buffer. Padded so that every rank's slice has the same size and
-// begins on a 64-byte boundary; padding is zero in weights and gradients.
+// One flat buffer, whose parameters have the same formats. Padded so that every
+// rank's slice has the same size and begins on a 64-byte boundary; padding is
+// zero in weights and gradients.
 struct Bucket {
   int id = 0;
   int unit = 0;
   Axis axis = Axis::kDp;
-  int group_size = 1;  // ranks on the axis
-  DType dtype = DType::kF32;
+  int group_size = 1;                  // ranks on the axis
+  DType dtype = DType::kF32;           // as nodes read the parameters
+  DType gradient_dtype = DType::kF32;  // as nodes write the gradients
   // Its parameters never change: it has no gradients and no optimizer state.
   bool frozen = false;
   std::vector<Placement> placements;  // ascending offset
   int64_t elements = 0;               // with padding
 
+  // Of all elements, as nodes read the parameters and write the gradients.
+  int64_t weight_bytes() const { return elements * SizeOf(dtype); }
+  int64_t gradient_bytes() const { return elements * SizeOf(gradient_dtype); }
   int64_t slice_elements() const { return elements / group_size; }
   // Elements [first, second) owned by the rank at `index` on the axis.
   std::pair<int64_t, int64_t> Slice(int index) const;
@@ -91,6 +96,7 @@ struct World {
 // One root unit and one unit per decoder layer; a dense bucket over DP and,
 // where a layer has experts, an expert bucket over EDP. Parameters that are
 // frozen have buckets of their own. The layout does not depend on the strategy.
+// Requires: the parameters of the model have the same formats.
 UnitAssignment AssignUnits(const model::ModelDecl& model, const World& world);
 
 }  // namespace weft::fsdp

@@ -78,6 +78,7 @@ TEST(AssignUnitsTest, EveryParameterHasOnePlaceAndPlacesAreDisjoint) {
         EXPECT_GE(bucket.elements, end);
         EXPECT_EQ(bucket.elements % bucket.group_size, 0);
         EXPECT_EQ(bucket.slice_elements() * SizeOf(bucket.dtype) % 64, 0);
+        EXPECT_EQ(bucket.weight_bytes(), 4 * bucket.elements);
       }
       EXPECT_EQ(placed.size(), model.params.size());
     }
@@ -124,7 +125,21 @@ TEST(AssignUnitsTest, SlicesCoverABucketOnce) {
   }
 }
 
-TEST(AssignUnitsTest, HashSeesWorldAndLayout) {
+TEST(AssignUnitsTest, SlicesAreAlignedInTheNarrowerFormat) {
+  model::ModelDecl model = SmallModel(1);
+  for (model::ParamDecl& param : model.params) {
+    param.gradient_dtype = DType::kBf16;
+  }
+  for (const Bucket& bucket : AssignUnits(model, {3, 1}).buckets) {
+    EXPECT_EQ(bucket.gradient_dtype, DType::kBf16);
+    EXPECT_EQ(bucket.gradient_bytes(), 2 * bucket.elements);
+    EXPECT_EQ(bucket.gradient_bytes() / 3 % 64, 0);
+    EXPECT_EQ(bucket.weight_bytes(), 4 * bucket.elements);
+    for (const Placement& p : bucket.placements) EXPECT_EQ(p.offset % 32, 0);
+  }
+}
+
+TEST(AssignUnitsTest, HashSeesWorldLayoutAndFormats) {
   const model::ModelDecl model = SmallModel(1);
   const uint64_t hash = AssignUnits(model, {2, 1}).Hash();
   EXPECT_EQ(AssignUnits(model, {2, 1}).Hash(), hash);
@@ -132,6 +147,9 @@ TEST(AssignUnitsTest, HashSeesWorldAndLayout) {
   UnitAssignment moved = AssignUnits(model, {2, 1});
   moved.buckets[1].placements[0].offset += 16;
   EXPECT_NE(moved.Hash(), hash);
+  UnitAssignment narrow = AssignUnits(model, {2, 1});
+  narrow.buckets[0].gradient_dtype = DType::kBf16;
+  EXPECT_NE(narrow.Hash(), hash);
 }
 
 }  // namespace

@@ -5,26 +5,38 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/bf16.h"
 
 namespace weft::comm {
 namespace {
 
+// An element as it is summed up, and the sum as an element.
+float Widen(Bf16 x) { return ToFloat(x); }
+float Widen(float x) { return x; }
+double Widen(double x) { return x; }
+void Narrow(float sum, Bf16* out) { *out = ToBf16(sum); }
 template <typename T>
+void Narrow(T sum, T* out) {
+  *out = sum;
+}
+
+// Elements of type T, summed up as type Sum.
+template <typename T, typename Sum>
 void SumInOrderOf(absl::Span<const void* const> sources, void* out,
                   int64_t elements) {
   // A block is summed aside, so that `out` may be a source.
   constexpr int64_t kBlock = 256;
-  T sum[kBlock];
+  Sum sum[kBlock];
   T* const to = static_cast<T*>(out);
   for (int64_t begin = 0; begin < elements; begin += kBlock) {
     const int64_t count = std::min(kBlock, elements - begin);
     const T* const first = static_cast<const T*>(sources[0]) + begin;
-    std::copy(first, first + count, sum);
+    for (int64_t i = 0; i < count; ++i) sum[i] = Widen(first[i]);
     for (size_t s = 1; s < sources.size(); ++s) {
       const T* const next = static_cast<const T*>(sources[s]) + begin;
-      for (int64_t i = 0; i < count; ++i) sum[i] += next[i];
+      for (int64_t i = 0; i < count; ++i) sum[i] += Widen(next[i]);
     }
-    std::copy(sum, sum + count, to + begin);
+    for (int64_t i = 0; i < count; ++i) Narrow(sum[i], to + begin + i);
   }
 }
 
@@ -89,10 +101,10 @@ absl::Status CheckBytes(int64_t bytes) {
 }
 
 absl::Status CheckSummable(DType dtype, int64_t elements) {
-  if (dtype != DType::kF32 && dtype != DType::kF64) {
+  if (dtype != DType::kF32 && dtype != DType::kF64 && dtype != DType::kBf16) {
     return absl::InvalidArgumentError(
         absl::StrCat("a sum of ", weft::Name(dtype),
-                     " was asked for; sums are taken of f32 or f64"));
+                     " was asked for; sums are taken of f32, f64 or bf16"));
   }
   if (elements < 0) {
     return absl::InvalidArgumentError(
@@ -141,10 +153,15 @@ absl::Status CheckGroup(absl::string_view group, absl::Span<const int> ranks,
 
 void SumInOrder(absl::Span<const void* const> sources, void* out,
                 int64_t elements, DType dtype) {
-  if (dtype == DType::kF64) {
-    SumInOrderOf<double>(sources, out, elements);
-  } else {
-    SumInOrderOf<float>(sources, out, elements);
+  switch (dtype) {
+    case DType::kF64:
+      SumInOrderOf<double, double>(sources, out, elements);
+      break;
+    case DType::kBf16:
+      SumInOrderOf<Bf16, float>(sources, out, elements);
+      break;
+    default:
+      SumInOrderOf<float, float>(sources, out, elements);
   }
 }
 

@@ -64,8 +64,9 @@ absl::Status CheckBroadcast(int64_t bytes, int root, int size);
 absl::Status CheckGroup(absl::string_view group, absl::Span<const int> ranks,
                         int rank, int* place);
 
-// out[i] = sources[0][i] + sources[1][i] + ... in that order. `out` may be one
-// of the sources. Requires a dtype that CheckSummable() takes.
+// out[i] = sources[0][i] + sources[1][i] + ... in that order; bf16 is summed in
+// fp32 and rounded once. `out` may be one of the sources. Requires a dtype that
+// CheckSummable() takes.
 void SumInOrder(absl::Span<const void* const> sources, void* out,
                 int64_t elements, DType dtype);
 

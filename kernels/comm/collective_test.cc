@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/bf16.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -34,6 +35,16 @@ TEST(SumInOrderTest, IsThePlainLoopBitForBit) {
   SumInOrder(from, sources[1].data(), kElements, DType::kF32);
   EXPECT_EQ(0, std::memcmp(sources[1].data(), expected.data(),
                            kElements * sizeof(float)));
+}
+
+TEST(SumInOrderTest, RoundsASumOfBf16Once) {
+  // In bf16 the first sum alone would lose each of the small ones.
+  const Bf16 large[1] = {ToBf16(256.0f)};
+  const Bf16 small[1] = {ToBf16(0.75f)};
+  const void* const from[4] = {large, small, small, small};
+  Bf16 out[1];
+  SumInOrder(from, out, 1, DType::kBf16);
+  EXPECT_EQ(ToFloat(out[0]), 258.0f);  // 258.25
 }
 
 TEST(SumInOrderTest, OneSourceKeepsItsSignedZeros) {

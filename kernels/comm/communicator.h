@@ -64,7 +64,8 @@ class Communicator {
                                  const CollectiveTag& tag) = 0;
 
   // recv = sum over ranks, ascending, of their send[own rank]; `send` holds
-  // size() * elements. `recv` may be the own slice of `send`. kF32 or kF64.
+  // size() * elements. `recv` may be the own slice of `send`. kF32, kF64,
+  // or kBf16, whose sum is taken in fp32 and rounded once, to the nearest even.
   virtual absl::Status ReduceScatter(const void* send, void* recv,
                                      int64_t elements, DType dtype,
                                      device::Stream& stream,

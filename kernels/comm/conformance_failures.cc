@@ -173,7 +173,7 @@ TEST_P(CommunicatorConformance, ImpossibleArgumentsAreRefusedNamingTheOp) {
         return comm.ReduceScatter(data, data, -1, DType::kF32, stream, kTag);
       },
       [&](int, Communicator& comm, device::Stream& stream) {
-        return comm.AllReduce(data, 0, DType::kBf16, stream, kTag);
+        return comm.AllReduce(data, 0, DType::kI32, stream, kTag);
       },
       [&](int, Communicator& comm, device::Stream& stream) {
         if (ranks() == 1) return absl::InvalidArgumentError("dispatch.forward");

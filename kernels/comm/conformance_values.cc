@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/bf16.h"
 #include "base/dtype.h"
 #include "base/status_matchers.h"
 #include "kernels/comm/conformance.h"
@@ -125,6 +126,49 @@ TEST_P(CommunicatorConformance, AllReduceIsReduceScatterThenAllGather) {
         comm.AllReduce(norm.data(), ranks(), DType::kF64, stream, kTag);
     EXPECT_TRUE(SameBits(norm.data(), PlainSum<double>(ranks(), 0, ranks())));
     return status;
+  });
+}
+
+std::vector<Bf16> HalvesOf(int rank, int64_t count) {
+  std::vector<Bf16> values;
+  for (const float value : ValuesOf<float>(rank, count)) {
+    values.push_back(ToBf16(value));
+  }
+  return values;
+}
+
+// The sum over ranks in fp32, rounded once.
+std::vector<Bf16> RoundedSum(int ranks, int64_t count) {
+  std::vector<float> sum(count);
+  for (int r = 0; r < ranks; ++r) {
+    const std::vector<Bf16> values = HalvesOf(r, count);
+    for (int64_t i = 0; i < count; ++i) {
+      sum[i] = r == 0 ? ToFloat(values[i]) : sum[i] + ToFloat(values[i]);
+    }
+  }
+  std::vector<Bf16> rounded;
+  for (const float value : sum) rounded.push_back(ToBf16(value));
+  return rounded;
+}
+
+TEST_P(CommunicatorConformance, ASumOfBf16IsTakenInFp32AndRoundedOnce) {
+  CreateWorld();
+  RunAll([&](int rank, Communicator& comm, device::Stream& stream) {
+    for (int64_t count : kSizes) {
+      const int64_t total = count * ranks();
+      const std::vector<Bf16> expected = RoundedSum(ranks(), total);
+      std::vector<Bf16> data = HalvesOf(rank, total);
+      std::vector<Bf16> slice(count);
+      absl::Status status = comm.ReduceScatter(data.data(), slice.data(), count,
+                                               DType::kBf16, stream, kTag);
+      if (!status.ok()) return status;
+      const auto own = expected.begin() + rank * count;
+      EXPECT_TRUE(SameBits(slice.data(), {own, own + count}));
+      status = comm.AllReduce(data.data(), total, DType::kBf16, stream, kTag);
+      if (!status.ok()) return status;
+      EXPECT_TRUE(SameBits(data.data(), expected));
+    }
+    return absl::OkStatus();
   });
 }
 

@@ -1,4 +1,4 @@
-// What every op header says about streams, in one place.
+// What every op header says about streams and number formats, in one place.
 //
 // An op is a free function whose last argument is the stream it runs on. On the
 // CPU it is called on the stream's thread and computes before it returns; on
@@ -11,14 +11,25 @@
 // Same inputs give the same bits: sums run in an order that depends on sizes
 // alone, never on alignment or on the number of threads.
 //
+// A Tensor is fp32 or bf16; a `float*` is fp32. Whatever the formats, an op
+// computes in fp32 (or fp64, where its comment says so), every sum included,
+// and rounds a result once, to the nearest even, when it is written.
+//
 // `accumulate` means `dst = dst + value`, where `value` is what the same call
-// without `accumulate` would have written: one rounding, so a gradient summed
-// in place has the bits of one computed apart and added.
+// without `accumulate` would have written, and the sum is rounded once more: so
+// a gradient summed in place has the bits of one computed apart and added.
 #ifndef WEFT_KERNELS_OPS_STREAM_H_
 #define WEFT_KERNELS_OPS_STREAM_H_
+
+#include "kernels/device/tensor.h"
 
 namespace weft::device {
 class Stream;
 }  // namespace weft::device
+
+namespace weft::ops {
+using device::ConstTensor;
+using device::Tensor;
+}  // namespace weft::ops
 
 #endif  // WEFT_KERNELS_OPS_STREAM_H_

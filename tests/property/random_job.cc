@@ -139,9 +139,17 @@ class Drawer {
     }
   }
 
+  v1::NumberFormat Format() {
+    return static_cast<v1::NumberFormat>(
+        Between(v1::NUMBER_FORMAT_FP32, v1::NUMBER_FORMAT_BF16));
+  }
+
   void Rest() {
     job_.mutable_data()->set_prefix("synthetic");
     job_.mutable_data()->set_sequence_length(Between(4, 8));
+    v1::PrecisionConfig& precision = *job_.mutable_precision();
+    precision.set_compute(Format());
+    precision.set_gradients(Format());
     job_.set_steps(2);
     job_.set_seed(Between(0, 1 << 20));
     if (Chance(1, 4)) {

@@ -54,7 +54,9 @@ std::vector<GradientPart> EngineImpl::GradientParts() const {
       if (parameters_[segment.param].learning_rate_scale == 0) continue;
       GradientPart& part = parts.emplace_back();
       part.param = segment.param;
-      part.data = view.at(segment.bucket_offset);
+      const device::Tensor part_data = view.at(segment.bucket_offset);
+      part.dtype = part_data.dtype;
+      part.data = part_data.data;
       part.count = segment.elements;
     }
   }

@@ -34,6 +34,8 @@ class EngineImpl : public Engine {
 
   // Call once, first.
   absl::Status Prepare();
+  // Called from work on `stream`, once the main weights are there.
+  void RoundAllWeights(device::Stream& stream) const;
 
   absl::Status RunStep(int64_t step, int64_t control_word,
                        StepResult* result) override;

@@ -32,6 +32,12 @@ absl::Status RunInitialize(void* arg, device::Stream& stream) {
   return absl::OkStatus();
 }
 
+absl::Status RunRoundWeights(void* arg, device::Stream& stream) {
+  const EngineImpl& engine = *static_cast<const EngineImpl*>(arg);
+  engine.RoundAllWeights(stream);
+  return absl::OkStatus();
+}
+
 std::vector<fsdp::Residence> ResidenceOf(const schedule::Plan& plan,
                                          fsdp::Strategy strategy) {
   std::vector<fsdp::Residence> residence;
@@ -159,13 +165,16 @@ absl::Status EngineImpl::CheckCommunicator(const comm::Communicator* comm,
 absl::Status EngineImpl::ReserveCommunicators() {
   int64_t bucket_bytes = 0;
   for (const fsdp::Bucket& bucket : plan_.units.buckets) {
-    bucket_bytes = std::max(bucket_bytes, bucket.elements * kFloat);
+    bucket_bytes = std::max(
+        {bucket_bytes, bucket.weight_bytes(), bucket.gradient_bytes()});
   }
   const model::Shape& shape = plan_.shape;
   int64_t exchange_bytes = 0;
   if (shape.experts > 0) {
-    exchange_bytes = std::max(shape.sent_rows(), shape.max_received_rows()) *
-                     shape.hidden * kFloat;
+    const int64_t row_bytes =
+        std::max(shape.hidden * SizeOf(shape.compute_dtype), kFloat);
+    exchange_bytes =
+        std::max(shape.sent_rows(), shape.max_received_rows()) * row_bytes;
     exchange_bytes = std::max(
         exchange_bytes, shape.ep * shape.experts * int64_t{sizeof(int32_t)});
   }
@@ -260,8 +269,8 @@ absl::Status EngineImpl::InitializeConstants() {
   copy.count = 2 * half;
   copy.x = cos;
   copy.out = reinterpret_cast<float*>(tables_->data());
-  constants_.rope_cos = copy.out;
-  constants_.rope_sin = copy.out + half;
+  constants_.rope_cos = copy.out.f32();
+  constants_.rope_sin = copy.out.f32() + half;
   streams_[0]->Launch(&RunCopy, &copy);
   return streams_[0]->Synchronize();
 }
@@ -275,7 +284,9 @@ absl::Status EngineImpl::InitializeWeights() {
     load.parameters = parameters_;
     load.device = options_.device;
     load.stream = streams_[0].get();
-    return LoadWeights(*options_.initial_weights, load);
+    RETURN_IF_ERROR(LoadWeights(*options_.initial_weights, load));
+    streams_[0]->Launch(&RunRoundWeights, this);
+    return streams_[0]->Synchronize();
   }
   fsdp::InitializeArgs random;
   random.units = &plan_.units;
@@ -283,7 +294,14 @@ absl::Status EngineImpl::InitializeWeights() {
   random.parameters = parameters_;
   random.seed = options_.job.seed();
   streams_[0]->Launch(&RunInitialize, &random);
+  streams_[0]->Launch(&RunRoundWeights, this);
   return streams_[0]->Synchronize();
+}
+
+void EngineImpl::RoundAllWeights(device::Stream& stream) const {
+  for (const fsdp::Bucket& bucket : plan_.units.buckets) {
+    fsdp::RoundWeights(*buckets_, bucket.id, stream);
+  }
 }
 
 Bindings EngineImpl::MakeBindings() {

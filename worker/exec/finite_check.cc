@@ -61,7 +61,9 @@ std::vector<CheckedRange> PartsOf(
     CheckedRange& range = ranges.emplace_back();
     range.what = what;
     range.id = segment.param;
-    range.data = view.at(segment.bucket_offset);
+    const device::Tensor held = view.at(segment.bucket_offset);
+    range.dtype = held.dtype;
+    range.data = held.data;
     range.count = segment.elements;
     range.begin = parameters[segment.param].global_begin + segment.param_offset;
   }

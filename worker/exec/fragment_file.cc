@@ -15,7 +15,7 @@ namespace {
 // One fragment in host memory.
 struct Fragment {
   std::string name;
-  const float* device_data = nullptr;
+  device::ConstTensor device_data;
   float* host_data = nullptr;
   int64_t elements = 0;
 };

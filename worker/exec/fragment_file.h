@@ -43,10 +43,11 @@ std::vector<fsdp::BucketView> HeldGradients(
     const fsdp::UnitAssignment& units, const fsdp::ResidentBuckets& buckets);
 
 // Writes `<folder>/rank-<rank, 5 digits>.safetensors`. Tensor "<param>@<begin>"
-// holds elements [begin, begin + n) of the whole model's flattened parameter. A
-// fragment that several ranks hold is written by the lowest of them, so that
-// all files together hold every element once. The file's metadata says `rank`
-// and `world`, and `step` when it is set.
+// holds elements [begin, begin + n) of the whole model's flattened parameter,
+// in fp32 whatever the format of what is held. A fragment that several ranks
+// hold is written by the lowest of them, so that all files together hold every
+// element once. The file's metadata says `rank` and `world`, and `step` when it
+// is set.
 //
 // Errors of the device and of the file system; RESOURCE_EXHAUSTED when the
 // host's memory does not suffice.

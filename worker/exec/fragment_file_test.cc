@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/bf16.h"
 #include "base/status_matchers.h"
 #include "checkpoint/format/safetensors_file.h"
 #include "gmock/gmock.h"
@@ -93,6 +94,20 @@ INSTANTIATE_TEST_SUITE_P(Worlds, GradientsTest,
                            return absl::StrCat("World", std::get<0>(info.param),
                                                "Ep", std::get<1>(info.param));
                          });
+
+// What a file holds of gradients in bf16 are their values in fp32.
+TEST(FragmentFileTest, Bf16GradientsAreWidened) {
+  TinyJob tiny;
+  tiny.world = 2;
+  tiny.gradients = v1::NUMBER_FORMAT_BF16;
+  const std::unique_ptr<LocalWorld> world = MakeWorld(tiny);
+  ASSERT_OK_AND_ASSIGN(const auto results, world->RunSteps(1));
+  ASSERT_OK_AND_ASSIGN(const Tensors gradients, world->Gradients());
+  EXPECT_NEAR(NormOf(gradients) / results[0][0].metrics.grad_norm(), 1, 1e-12);
+  for (const auto& [name, values] : gradients) {
+    for (float value : values) EXPECT_EQ(ToFloat(ToBf16(value)), value) << name;
+  }
+}
 
 TEST(FragmentFileTest, AValidationLeavesTheGradients) {
   TinyJob tiny;

@@ -19,7 +19,7 @@ absl::Status RunCopy(void* arg, device::Stream& stream) {
 // device, through `host`, piece by piece.
 absl::Status LoadRun(const InitialWeights& from, const LoadWeightsArgs& args,
                      const model::ParamDecl& param, int64_t begin,
-                     int64_t elements, float* host, float* out) {
+                     int64_t elements, float* host, const device::Tensor& out) {
   for (int64_t done = 0; done < elements; done += args.piece_elements) {
     const int64_t count = std::min(args.piece_elements, elements - done);
     RETURN_IF_ERROR(

@@ -182,7 +182,7 @@ TEST_F(PiecesTest, AreBoundedAndMakeTheSliceWithoutItsPadding) {
     const fsdp::BucketView& slice = buckets_->weights(0);
     ASSERT_EQ(slice.range.begin, kElements / 2);
     for (int64_t i = slice.range.begin; i < kElements; ++i) {
-      EXPECT_EQ(*slice.at(i), i < kParam ? ValueOf("w", kGlobalBegin + i) : 0);
+      EXPECT_EQ(*slice.f32(i), i < kParam ? ValueOf("w", kGlobalBegin + i) : 0);
     }
   }
 }

@@ -17,6 +17,7 @@
 #include "fsdp/runtime/resident_buckets.h"
 #include "fsdp/runtime/transfer.h"
 #include "kernels/device/device.h"
+#include "kernels/device/tensor.h"
 #include "kernels/ops/checksum/checksum.h"
 #include "schedule/plan.h"
 #include "worker/exec/engine.h"
@@ -101,6 +102,12 @@ class LoweredProgram {
     layers::NodeContext ctx;
     int64_t* exchanged_bytes = nullptr;  // all-to-alls only
   };
+  // The update of a bucket, of which nodes may read a copy.
+  struct OptimizerOp {
+    fsdp::OptimizerWork update;
+    const fsdp::ResidentBuckets* buckets = nullptr;
+    int bucket = 0;
+  };
   // Adds a counts matrix to the rows routed per expert.
   struct CountsTally {
     const int32_t* counts = nullptr;
@@ -159,10 +166,13 @@ class LoweredProgram {
   static absl::Status TallyCounts(void* arg);
 
   std::byte* Address(const schedule::Value& value) const;
-  float* ParamAddress(const schedule::Program& program,
-                      const schedule::ParamUse& use) const;
-  float* GradAddress(const schedule::Program& program,
-                     const schedule::GradUse& use) const;
+  device::ConstTensor ParamAddress(const schedule::Program& program,
+                                   const schedule::ParamUse& use) const;
+  device::Tensor GradAddress(const schedule::Program& program,
+                             const schedule::GradUse& use) const;
+  // A value that holds the full-size gradient of a bucket.
+  device::Tensor GradientValue(const schedule::Program& program,
+                               int value) const;
   comm::CollectiveTag TagOf(const schedule::Program& program, int id) const;
   device::Event* EventOf(int op) const { return events_[op].get(); }
 
@@ -185,12 +195,12 @@ class LoweredProgram {
   std::deque<fsdp::AddWork> adds_;
   std::deque<fsdp::ReduceWork> reduces_;
   std::deque<fsdp::ControlWork> controls_;
-  std::deque<fsdp::OptimizerWork> optimizers_;
+  std::deque<OptimizerOp> optimizers_;
   std::deque<TapWork> taps_;
   std::deque<FiniteCheck> finite_checks_;  // by op
   std::deque<CountsTally> tallies_;
-  std::deque<std::vector<void*>> args_;
-  std::deque<std::vector<const float*>> params_;
+  std::deque<std::vector<device::Tensor>> args_;
+  std::deque<std::vector<device::ConstTensor>> params_;
   std::deque<std::vector<layers::Grad>> grads_;
   std::deque<std::vector<comm::Segment>> segments_;
   std::deque<std::vector<fsdp::Range>> paddings_;

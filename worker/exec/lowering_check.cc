@@ -50,7 +50,9 @@ std::vector<CheckedRange> LoweredProgram::GradientsWrittenBy(
     CheckedRange& range = ranges.emplace_back();
     range.what = Checked::kGradient;
     range.id = use.param;
-    range.data = GradAddress(program, use);
+    const device::Tensor gradient = GradAddress(program, use);
+    range.dtype = gradient.dtype;
+    range.data = gradient.data;
     range.count = b_.plan->model.params[use.param].local_elements();
     range.begin = b_.parameters[use.param].global_begin;
   }
@@ -70,8 +72,7 @@ std::vector<CheckedRange> LoweredProgram::WrittenBy(const Program& program,
   const fsdp::Bucket& bucket = b_.plan->units.buckets[op.bucket];
   if (op.kind == OpKind::kGather) {
     fsdp::BucketView whole;
-    whole.data =
-        reinterpret_cast<float*>(Address(program.values[op.args.front()]));
+    whole.data = {Address(program.values[op.args.front()]), bucket.dtype};
     whole.range = {0, bucket.elements};
     return PartsOf(Checked::kParameter, bucket, whole, b_.parameters);
   }

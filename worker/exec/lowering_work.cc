@@ -69,13 +69,18 @@ absl::Status LoweredProgram::BindNode(const Program& program, int id) {
         absl::StrCat(labels_[id], ": no function computes it"));
   }
   const model::PhaseDecl& phase = *node.Find(op.phase);
-  std::vector<void*>& args = args_.emplace_back();
+  std::vector<device::Tensor>& args = args_.emplace_back();
   for (int slot : phase.arg_slots) {
-    args.push_back(slot < 0 ? nullptr : Address(program.values[op.args[slot]]));
+    if (slot < 0) {
+      args.push_back({});
+      continue;
+    }
+    args.push_back({Address(program.values[op.args[slot]]),
+                    plan.model.values[phase.args[slot].value].dtype});
   }
-  std::vector<const float*>& params = params_.emplace_back();
+  std::vector<device::ConstTensor>& params = params_.emplace_back();
   for (int slot : phase.param_slots) {
-    params.push_back(slot < 0 ? nullptr
+    params.push_back(slot < 0 ? device::ConstTensor()
                               : ParamAddress(program, op.params[slot]));
   }
   std::vector<layers::Grad>& grads = grads_.emplace_back();
@@ -126,8 +131,7 @@ void LoweredProgram::BindGather(const Program& program, int id) {
       bucket.axis == fsdp::Axis::kDp ? b_.comms.gather_dp : b_.comms.gather_edp;
   work.slice =
       b_.buckets->weights(op.bucket).at(b_.buckets->slice(op.bucket).begin);
-  work.whole =
-      reinterpret_cast<float*>(Address(program.values[op.args.front()]));
+  work.whole = {Address(program.values[op.args.front()]), bucket.dtype};
   work.slice_elements = bucket.slice_elements();
   work.tag = TagOf(program, id);
   launches_[id].work = &RunGather;
@@ -155,8 +159,7 @@ void LoweredProgram::BindAdd(const Program& program, int id) {
   const fsdp::Bucket& bucket = b_.plan->units.buckets[op.bucket];
   paddings_.push_back(fsdp::PaddingOf(bucket));
   fsdp::AddWork& work = adds_.emplace_back();
-  work.gradient =
-      reinterpret_cast<float*>(Address(program.values[op.args.front()]));
+  work.gradient = GradientValue(program, op.args.front());
   work.sum = b_.buckets->gradients(op.bucket).data;
   work.elements = bucket.elements;
   work.padding = paddings_.back();
@@ -181,15 +184,14 @@ void LoweredProgram::BindReduce(const Program& program, int id) {
     const fsdp::BucketView& gradients = b_.buckets->gradients(op.bucket);
     work.gradient = gradients.data;
     work.shard = gradients.at(b_.buckets->slice(op.bucket).begin);
-    work.staging = b_.buckets->staging();
+    work.staging = b_.buckets->staging(op.bucket);
     const bool whole = program.strategy == fsdp::Strategy::kNoShard;
     launches_[id].work = whole ? &RunReduceInPlace : &RunReduceToOwnSlice;
     return;
   }
-  work.gradient =
-      reinterpret_cast<float*>(Address(program.values[op.args.front()]));
+  work.gradient = GradientValue(program, op.args.front());
   work.shard = b_.buckets->gradients(op.bucket).data;
-  work.staging = b_.buckets->staging();
+  work.staging = b_.buckets->staging(op.bucket);
   work.accumulate = op.accumulate;
   launches_[id].work = &RunReduceToShard;
 }
@@ -228,12 +230,15 @@ void LoweredProgram::BindOptimizer(const Program& program, int id) {
     if (b_.changed_bits == nullptr) break;
     segment.changed_bits = b_.changed_bits + segment.param;
   }
-  fsdp::OptimizerWork& work = optimizers_.emplace_back();
+  OptimizerOp& op = optimizers_.emplace_back();
+  op.buckets = b_.buckets;
+  op.bucket = bucket;
+  fsdp::OptimizerWork& work = op.update;
   work.segments = optimizer_segments_.back();
   work.settings = b_.optimizer;
   work.scalars = b_.scalars;
   launches_[id].work = &RunOptimizer;
-  launches_[id].arg = &work;
+  launches_[id].arg = &op;
 }
 
 absl::Status LoweredProgram::BindTap(const Program& program, int id) {
@@ -267,24 +272,30 @@ std::byte* LoweredProgram::Address(const schedule::Value& value) const {
   return arena->data() + value.offset;
 }
 
-float* LoweredProgram::ParamAddress(const Program& program,
-                                    const schedule::ParamUse& use) const {
+device::ConstTensor LoweredProgram::ParamAddress(
+    const Program& program, const schedule::ParamUse& use) const {
   const int64_t offset = b_.plan->units.offset_of_param[use.param];
-  if (use.value < 0) {
-    return b_.buckets->weights(b_.plan->units.bucket_of_param[use.param])
-        .at(offset);
-  }
-  return reinterpret_cast<float*>(Address(program.values[use.value])) + offset;
+  const int bucket = b_.plan->units.bucket_of_param[use.param];
+  if (use.value < 0) return b_.buckets->node_weights(bucket).at(offset);
+  const device::ConstTensor gathered = {Address(program.values[use.value]),
+                                        b_.plan->units.buckets[bucket].dtype};
+  return gathered + offset;
 }
 
-float* LoweredProgram::GradAddress(const Program& program,
-                                   const schedule::GradUse& use) const {
+device::Tensor LoweredProgram::GradientValue(const Program& program,
+                                             int value) const {
+  const schedule::Value& v = program.values[value];
+  return {Address(v), b_.plan->units.buckets[v.bucket].gradient_dtype};
+}
+
+device::Tensor LoweredProgram::GradAddress(const Program& program,
+                                           const schedule::GradUse& use) const {
   const int64_t offset = b_.plan->units.offset_of_param[use.param];
   if (use.value < 0) {
     return b_.buckets->gradients(b_.plan->units.bucket_of_param[use.param])
         .at(offset);
   }
-  return reinterpret_cast<float*>(Address(program.values[use.value])) + offset;
+  return GradientValue(program, use.value) + offset;
 }
 
 comm::CollectiveTag LoweredProgram::TagOf(const Program& program,
@@ -351,7 +362,9 @@ absl::Status LoweredProgram::RunTap(void* arg, device::Stream& stream) {
 }
 
 absl::Status LoweredProgram::RunOptimizer(void* arg, device::Stream& stream) {
-  fsdp::UpdateWeights(*static_cast<const fsdp::OptimizerWork*>(arg), stream);
+  const OptimizerOp& op = *static_cast<const OptimizerOp*>(arg);
+  fsdp::UpdateWeights(op.update, stream);
+  fsdp::RoundWeights(*op.buckets, op.bucket, stream);
   return absl::OkStatus();
 }
 

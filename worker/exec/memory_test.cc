@@ -1,10 +1,10 @@
 // A release frees, and no rank holds what is another's.
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -195,6 +195,18 @@ void ExpectAllocated(const v1::MemoryPlan& plan, const device::Device& device) {
   EXPECT_EQ(schedule::TotalBytes(plan), device.peak_bytes());
 }
 
+void ExpectAllocatedAsPlanned(const TinyJob& tiny) {
+  LocalWorldOptions options;
+  options.job = MakeJob(tiny);
+  SCOPED_TRACE(options.job.ShortDebugString());
+  ASSERT_OK_AND_ASSIGN(auto local, LocalWorld::Create(std::move(options)));
+  const v1::MemoryPlan plan = schedule::PlanMemory(local->plan());
+  EXPECT_GT(plan.routed_values(), 0);
+  for (int rank = 0; rank < local->size(); ++rank) {
+    ExpectAllocated(plan, local->device(rank));
+  }
+}
+
 TEST(MemoryTest, AWorkerAllocatesWhatThePlanSays) {
   for (const auto strategy :
        {v1::SHARDING_STRATEGY_NO_SHARD, v1::SHARDING_STRATEGY_OPTIM,
@@ -208,16 +220,11 @@ TEST(MemoryTest, AWorkerAllocatesWhatThePlanSays) {
       tiny.microbatches = 2;
       tiny.strategy = strategy;
       tiny.eval_batches = world == 4 ? 1 : 0;
-      SCOPED_TRACE(
-          absl::StrCat("strategy ", strategy, " world ", world, " ep ", ep));
-      LocalWorldOptions options;
-      options.job = MakeJob(tiny);
-      ASSERT_OK_AND_ASSIGN(auto local, LocalWorld::Create(std::move(options)));
-      const v1::MemoryPlan plan = schedule::PlanMemory(local->plan());
-      EXPECT_GT(plan.routed_values(), 0);
-      for (int rank = 0; rank < local->size(); ++rank) {
-        ExpectAllocated(plan, local->device(rank));
-      }
+      ExpectAllocatedAsPlanned(tiny);
+      tiny.gradients = v1::NUMBER_FORMAT_BF16;
+      ExpectAllocatedAsPlanned(tiny);
+      tiny.compute = v1::NUMBER_FORMAT_BF16;
+      ExpectAllocatedAsPlanned(tiny);
     }
   }
 }
@@ -338,6 +345,90 @@ TEST(MemoryTest, TheOptimizerKeepsWhatItNeeds) {
   EXPECT_EQ(none, 0);
   EXPECT_EQ(adamw_state - none_state, adamw);
   EXPECT_EQ(momentum_state - none_state, momentum);
+}
+
+// Of a job whose buckets are large enough for their padding not to matter.
+absl::StatusOr<std::unique_ptr<LocalWorld>> RunIn(v1::NumberFormat compute,
+                                                  v1::ShardingStrategy strategy,
+                                                  StepResult* result) {
+  TinyJob tiny = PagesJob();
+  tiny.compute = compute;
+  tiny.strategy = strategy;
+  LocalWorldOptions options;
+  options.job = MakeJob(tiny);
+  ASSIGN_OR_RETURN(auto world, LocalWorld::Create(std::move(options)));
+  ASSIGN_OR_RETURN(auto results, world->RunSteps(1));
+  *result = results[0][0];
+  return world;
+}
+
+// Of all values of a kind in the training program but scratch of attention.
+int64_t BytesOf(const LocalWorld& world, schedule::ValueKind kind) {
+  const schedule::Plan& plan = world.plan();
+  int64_t bytes = 0;
+  for (const schedule::Value& value : plan.train.values) {
+    if (value.kind != kind) continue;
+    const std::string name =
+        value.decl >= 0 ? plan.model.values[value.decl].name : "";
+    if (name.find("attn_scratch") == std::string::npos) bytes += value.bytes;
+  }
+  return bytes;
+}
+
+TEST(MemoryTest, InBf16GatheredWeightsAndActivationsTakeHalfTheBytes) {
+  constexpr auto kStrategy = v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS;
+  StepResult wide;
+  StepResult narrow;
+  ASSERT_OK_AND_ASSIGN(auto wide_world,
+                       RunIn(v1::NUMBER_FORMAT_FP32, kStrategy, &wide));
+  ASSERT_OK_AND_ASSIGN(auto narrow_world,
+                       RunIn(v1::NUMBER_FORMAT_BF16, kStrategy, &narrow));
+  using schedule::ValueKind;
+  const auto ratio = [&](ValueKind kind) {
+    return static_cast<double>(BytesOf(*narrow_world, kind)) /
+           static_cast<double>(BytesOf(*wide_world, kind));
+  };
+  EXPECT_NEAR(ratio(ValueKind::kGathered), 0.5, 0.01);
+  EXPECT_NEAR(ratio(ValueKind::kGradient), 1, 0.01);
+  // Routing and statistics stay wide.
+  EXPECT_GT(ratio(ValueKind::kActivation), 0.5);
+  EXPECT_LT(ratio(ValueKind::kActivation), 0.6);
+  // A row of 64 numbers travels with its probability, in fp32, on two of the
+  // four ways.
+  const double row = (4 * 64 * 2.0 + 2 * 4) / (4 * 64 * 4 + 2 * 4);
+  EXPECT_NEAR(static_cast<double>(narrow.metrics.ep_wire_bytes()) /
+                  static_cast<double>(wide.metrics.ep_wire_bytes()),
+              row, 0.02);  // a few tokens choose other experts
+}
+
+// The main weights stay; what nodes read of resident weights is a copy.
+TEST(MemoryTest, InBf16ResidentWeightsAreCopiedAtHalfTheBytes) {
+  StepResult result;
+  ASSERT_OK_AND_ASSIGN(
+      auto world,
+      RunIn(v1::NUMBER_FORMAT_BF16, v1::SHARDING_STRATEGY_NO_SHARD, &result));
+  const int64_t main = world->engine(0).main_weight_bytes();
+  EXPECT_EQ(world->device(0).bytes_in_use(MemoryCategory::kParameters),
+            main + main / 2);
+  EXPECT_EQ(BytesOf(*world, schedule::ValueKind::kGathered), 0);
+}
+
+TEST(MemoryTest, GradientsInBf16TakeHalfTheBytes) {
+  for (const auto strategy : {v1::SHARDING_STRATEGY_NO_SHARD,
+                              v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS}) {
+    TinyJob tiny;
+    tiny.world = 2;
+    tiny.strategy = strategy;
+    tiny.gradients = v1::NUMBER_FORMAT_BF16;
+    LocalWorldOptions options;
+    options.job = MakeJob(tiny);
+    ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(std::move(options)));
+    const device::Device& device = world->device(0);
+    const int64_t weights = device.bytes_in_use(MemoryCategory::kParameters);
+    EXPECT_EQ(weights, world->engine(0).main_weight_bytes());
+    EXPECT_EQ(device.bytes_in_use(MemoryCategory::kGradients), weights / 2);
+    EXPECT_EQ(device.bytes_in_use(MemoryCategory::kOptimizer), 2 * weights);
+  }
 }
 
 }  // namespace

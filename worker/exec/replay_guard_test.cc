@@ -124,16 +124,20 @@ TEST_P(GateTest, AnExpertsWeightIsCountedInTheWholeModel) {
 }
 
 TEST_P(GateTest, AnOverflowIsNamedWhereItHappens) {
-  // Gate times up is too large for fp32.
+  // Gate times up is too large for fp32, and for bf16.
   const PlantedWeights weights("layers.1.experts.gate_up", {0, 4 * 24 * 16},
                                1e30f);
-  LocalWorldOptions options = Options();
-  options.initial_weights = &weights;
-  EXPECT_THAT(ErrorOf(std::move(options)),
-              AllOf(HasSubstr("step 1, microbatch 0, layers.1 experts "
-                              "forward: value layers.1.act has inf at row "),
-                    HasSubstr(" (rank "),
-                    HasSubstr("the weights are those before the step")));
+  for (const auto format : {v1::NUMBER_FORMAT_FP32, v1::NUMBER_FORMAT_BF16}) {
+    LocalWorldOptions options = Options();
+    options.job.mutable_precision()->set_compute(format);
+    options.job.mutable_precision()->set_gradients(format);
+    options.initial_weights = &weights;
+    EXPECT_THAT(ErrorOf(std::move(options)),
+                AllOf(HasSubstr("step 1, microbatch 0, layers.1 experts "
+                                "forward: value layers.1.act has inf at row "),
+                      HasSubstr(" (rank "),
+                      HasSubstr("the weights are those before the step")));
+  }
 }
 
 std::string Name(const ::testing::TestParamInfo<GateTest::ParamType>& info) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/dtype.h"
 #include "base/status_macros.h"
 #include "kernels/ops/checksum/checksum.h"
 
@@ -68,6 +69,10 @@ void ReplicaCheck::AddBucket(const fsdp::Bucket& bucket) {
     return;
   }
   AddWhole("weights", bucket, options_.buckets->weights(bucket.id));
+  if (bucket.dtype != DType::kF32) {
+    AddWhole("rounded weights", bucket,
+             options_.buckets->node_weights(bucket.id));
+  }
   AddWhole("first moments", bucket, options_.buckets->first_moment(bucket.id));
   AddWhole("second moments", bucket,
            options_.buckets->second_moment(bucket.id));
@@ -80,8 +85,8 @@ void ReplicaCheck::AddWhole(const char* what, const fsdp::Bucket& bucket,
   item.what = what;
   item.bucket = bucket.id;
   item.axis = bucket.axis;
-  item.data = view.data;
-  item.bytes = bucket.elements * static_cast<int64_t>(sizeof(float));
+  item.data = view.data.data;
+  item.bytes = bucket.elements * SizeOf(view.data.dtype);
   items_.push_back(item);
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/device/device.h"
+#include "kernels/device/tensor.h"
 #include "model/shape.h"
 
 namespace weft::layers {
@@ -14,9 +15,9 @@ namespace weft::layers {
 struct ActivationForwardArgs {
   int64_t rows = 0;
   int64_t ffn = 0;
-  const float* up = nullptr;    // [rows, U]
+  device::ConstTensor up;       // [rows, U]
   const float* prob = nullptr;  // [rows] factor of each row, or null: 1
-  float* out = nullptr;         // [rows, ffn]
+  device::Tensor out;           // [rows, ffn]
 };
 void ActivationForward(const model::Shape& shape,
                        const ActivationForwardArgs& args,
@@ -25,11 +26,11 @@ void ActivationForward(const model::Shape& shape,
 struct ActivationBackwardArgs {
   int64_t rows = 0;
   int64_t ffn = 0;
-  const float* up = nullptr;     // [rows, U]
-  const float* prob = nullptr;   // [rows], or null: 1
-  const float* d_out = nullptr;  // [rows, ffn]
-  float* d_up = nullptr;         // [rows, U]
-  float* d_prob = nullptr;       // [rows], or null: not wanted
+  device::ConstTensor up;       // [rows, U]
+  const float* prob = nullptr;  // [rows], or null: 1
+  device::ConstTensor d_out;    // [rows, ffn]
+  device::Tensor d_up;          // [rows, U]
+  float* d_prob = nullptr;      // [rows], or null: not wanted
 };
 void ActivationBackward(const model::Shape& shape,
                         const ActivationBackwardArgs& args,

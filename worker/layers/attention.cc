@@ -28,7 +28,7 @@ ops::AttentionShape AttentionShapeOf(const model::Shape& s) {
   return shape;
 }
 
-ops::RopeArgs Rope(const NodeContext& ctx, float* qkv) {
+ops::RopeArgs Rope(const NodeContext& ctx, const device::Tensor& qkv) {
   const model::Shape& s = *ctx.shape;
   ops::RopeArgs args;
   args.tokens = s.tokens;
@@ -72,8 +72,8 @@ void HeadNormsForward(const NodeContext& ctx, device::Stream& stream) {
     args.shape = norm.shape;
     args.eps = static_cast<float>(ctx.shape->norm_epsilon);
     args.weight = ctx.params[norm.param];
-    args.qkv = ctx.f32(pd::kQkv) + norm.column;
-    args.x = ctx.f32(pd::kQk) + norm.column;
+    args.qkv = ctx.tensor(pd::kQkv) + norm.column;
+    args.x = ctx.tensor(pd::kQk) + norm.column;
     args.rstd = ctx.f32(pd::kQkRstd) + norm.rstd_column;
     ops::HeadNormForward(args, stream);
   }
@@ -84,17 +84,17 @@ void HeadNormsBackward(const NodeContext& ctx, device::Stream& stream) {
     ops::HeadNormBackwardArgs args;
     args.shape = norm.shape;
     args.weight = ctx.params[norm.param];
-    args.x = ctx.f32(pd::kDQk) + norm.column;
+    args.x = ctx.tensor(pd::kDQk) + norm.column;
     args.rstd = ctx.f32(pd::kDQkRstd) + norm.rstd_column;
-    args.d_qkv = ctx.f32(pd::kDQkvGrad) + norm.column;
+    args.d_qkv = ctx.tensor(pd::kDQkvGrad) + norm.column;
     args.dweight = ctx.grads[norm.grad].data;
     args.accumulate = ctx.grads[norm.grad].accumulate;
     ops::HeadNormBackward(args, stream);
   }
 }
 
-void AddBias(int64_t rows, int64_t columns, const float* bias, float* y,
-             device::Stream& stream) {
+void AddBias(int64_t rows, int64_t columns, const device::ConstTensor& bias,
+             const device::Tensor& y, device::Stream& stream) {
   ops::BiasForwardArgs args;
   args.rows = rows;
   args.columns = columns;
@@ -103,7 +103,7 @@ void AddBias(int64_t rows, int64_t columns, const float* bias, float* y,
   ops::BiasForward(args, stream);
 }
 
-void BiasWgrad(int64_t rows, int64_t columns, const float* dy,
+void BiasWgrad(int64_t rows, int64_t columns, const device::ConstTensor& dy,
                const Grad& dbias, device::Stream& stream) {
   if (dbias.data == nullptr) return;
   ops::BiasWgradArgs args;
@@ -126,84 +126,84 @@ Linear OutSize(const model::Shape& s) {
 
 void AttentionHalfForward(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
-  NormForward(s, ctx.f32(pd::kX), ctx.params[pd::kNorm1], ctx.f32(pd::kXn1),
-              ctx.f32(pd::kRstd1), stream);
-  Forward(QkvSize(s), ctx.f32(pd::kXn1), ctx.params[pd::kQkvW],
-          ctx.f32(pd::kQkv), stream);
+  NormForward(s, ctx.tensor(pd::kX), ctx.params[pd::kNorm1],
+              ctx.tensor(pd::kXn1), ctx.f32(pd::kRstd1), stream);
+  Forward(QkvSize(s), ctx.tensor(pd::kXn1), ctx.params[pd::kQkvW],
+          ctx.tensor(pd::kQkv), stream);
   if (s.qkv_bias) {
-    AddBias(s.tokens, s.qkv_columns(), ctx.params[pd::kQkvB], ctx.f32(pd::kQkv),
-            stream);
+    AddBias(s.tokens, s.qkv_columns(), ctx.params[pd::kQkvB],
+            ctx.tensor(pd::kQkv), stream);
   }
   if (s.qk_norm) HeadNormsForward(ctx, stream);
-  ops::RopeForward(Rope(ctx, ctx.f32(pd::kQkv)), stream);
+  ops::RopeForward(Rope(ctx, ctx.tensor(pd::kQkv)), stream);
 
   ops::AttentionForwardArgs attention;
   attention.shape = AttentionShapeOf(s);
-  attention.qkv = ctx.f32(pd::kQkv);
-  attention.out = ctx.f32(pd::kAttnOut);
+  attention.qkv = ctx.tensor(pd::kQkv);
+  attention.out = ctx.tensor(pd::kAttnOut);
   attention.lse = ctx.f32(pd::kLse);
   attention.scratch = ctx.f32(pd::kAttnScratch);
   ops::AttentionForward(attention, stream);
 
-  Forward(OutSize(s), ctx.f32(pd::kAttnOut), ctx.params[pd::kOutW],
-          ctx.f32(pd::kH1), stream);
+  Forward(OutSize(s), ctx.tensor(pd::kAttnOut), ctx.params[pd::kOutW],
+          ctx.tensor(pd::kH1), stream);
   if (s.out_bias) {
-    AddBias(s.tokens, s.hidden, ctx.params[pd::kOutB], ctx.f32(pd::kH1),
+    AddBias(s.tokens, s.hidden, ctx.params[pd::kOutB], ctx.tensor(pd::kH1),
             stream);
   }
   ops::AddArgs residual;
   residual.count = s.tokens * s.hidden;
-  residual.a = ctx.f32(pd::kX);
-  residual.b = ctx.f32(pd::kH1);
-  residual.out = ctx.f32(pd::kH1);
+  residual.a = ctx.tensor(pd::kX);
+  residual.b = ctx.tensor(pd::kH1);
+  residual.out = ctx.tensor(pd::kH1);
   ops::Add(residual, stream);
 }
 
-void AttentionHalfDgrad(const NodeContext& ctx, const float* d_h1,
+void AttentionHalfDgrad(const NodeContext& ctx, const device::ConstTensor& d_h1,
                         device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
   // First the gradient of the attention's output, then that of norm1's output.
-  float* scratch = ctx.f32(pd::kDScratch);
+  const device::Tensor& scratch = ctx.tensor(pd::kDScratch);
   Dgrad(OutSize(s), d_h1, ctx.params[pd::kOutW], scratch, stream);
 
   ops::AttentionBackwardArgs attention;
   attention.shape = AttentionShapeOf(s);
-  attention.qkv = ctx.f32(pd::kDQkv);
-  attention.out = ctx.f32(pd::kDAttnOut);
+  attention.qkv = ctx.tensor(pd::kDQkv);
+  attention.out = ctx.tensor(pd::kDAttnOut);
   attention.lse = ctx.f32(pd::kDLse);
   attention.d_out = scratch;
-  attention.d_qkv = ctx.f32(pd::kDQkvGrad);
+  attention.d_qkv = ctx.tensor(pd::kDQkvGrad);
   attention.scratch = ctx.f32(pd::kDAttnScratch);
   ops::AttentionBackward(attention, stream);
-  ops::RopeBackward(Rope(ctx, ctx.f32(pd::kDQkvGrad)), stream);
+  ops::RopeBackward(Rope(ctx, ctx.tensor(pd::kDQkvGrad)), stream);
   if (s.qk_norm) HeadNormsBackward(ctx, stream);
 
-  Dgrad(QkvSize(s), ctx.f32(pd::kDQkvGrad), ctx.params[pd::kQkvW], scratch,
+  Dgrad(QkvSize(s), ctx.tensor(pd::kDQkvGrad), ctx.params[pd::kQkvW], scratch,
         stream);
   NormBackwardArgs norm;
-  norm.x = ctx.f32(pd::kDX);
+  norm.x = ctx.tensor(pd::kDX);
   norm.weight = ctx.params[pd::kNorm1];
   norm.rstd = ctx.f32(pd::kDRstd1);
   norm.dy = scratch;
   norm.add = d_h1;
-  norm.dx = ctx.f32(pd::kDDx);
+  norm.dx = ctx.tensor(pd::kDDx);
   norm.dweight = ctx.grads[pd::kGNorm1];
   NormBackward(s, norm, stream);
 }
 
 void AttentionHalfWgrad(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
-  Wgrad(QkvSize(s), ctx.f32(pd::kWQkvGrad), ctx.f32(pd::kWXn1),
+  Wgrad(QkvSize(s), ctx.tensor(pd::kWQkvGrad), ctx.tensor(pd::kWXn1),
         ctx.grads[pd::kGQkv], stream);
-  Wgrad(OutSize(s), ctx.f32(pd::kWH1Grad), ctx.f32(pd::kWAttnOut),
+  Wgrad(OutSize(s), ctx.tensor(pd::kWH1Grad), ctx.tensor(pd::kWAttnOut),
         ctx.grads[pd::kGOut], stream);
   if (s.qkv_bias) {
-    BiasWgrad(s.tokens, s.qkv_columns(), ctx.f32(pd::kWQkvGrad),
+    BiasWgrad(s.tokens, s.qkv_columns(), ctx.tensor(pd::kWQkvGrad),
               ctx.grads[pd::kGQkvB], stream);
   }
   if (s.out_bias) {
-    BiasWgrad(s.tokens, s.hidden, ctx.f32(pd::kWH1Grad), ctx.grads[pd::kGOutB],
-              stream);
+    BiasWgrad(s.tokens, s.hidden, ctx.tensor(pd::kWH1Grad),
+              ctx.grads[pd::kGOutB], stream);
   }
 }
 

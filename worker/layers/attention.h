@@ -12,7 +12,7 @@ namespace weft::layers {
 void AttentionHalfForward(const NodeContext& ctx, device::Stream& stream);
 
 // From the gradient of h1, `d_h1`, to that of x.
-void AttentionHalfDgrad(const NodeContext& ctx, const float* d_h1,
+void AttentionHalfDgrad(const NodeContext& ctx, const device::ConstTensor& d_h1,
                         device::Stream& stream);
 
 void AttentionHalfWgrad(const NodeContext& ctx, device::Stream& stream);

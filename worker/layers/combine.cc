@@ -17,19 +17,19 @@ namespace args = model::combine;
 absl::Status CombineForward(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
   const Routing routing(s, ctx.ep_rank, ctx.i32(args::kAll));
-  RETURN_IF_ERROR(SendBack(ctx, routing, ctx.f32(args::kOut),
-                           ctx.f32(args::kBack), s.hidden, stream));
+  RETURN_IF_ERROR(SendBack(ctx, routing, ctx.tensor(args::kOut),
+                           ctx.tensor(args::kBack), s.hidden, stream));
   ops::CombineRowsArgs sum;
   sum.tokens = s.tokens;
   sum.topk = s.top_k;
   sum.hidden = s.hidden;
   sum.experts_per_rank = s.local_experts();
-  sum.rows = ctx.f32(args::kBack);
+  sum.rows = ctx.tensor(args::kBack);
   sum.sorted_rows = ctx.i32(args::kSortedRows);
   sum.sorted_experts = ctx.i32(args::kSortedExperts);
-  sum.add1 = ctx.f32(args::kH1);
-  if (s.shared_ffn > 0) sum.add2 = ctx.f32(args::kSharedOut);
-  sum.out = ctx.f32(args::kY);
+  sum.add1 = ctx.tensor(args::kH1);
+  if (s.shared_ffn > 0) sum.add2 = ctx.tensor(args::kSharedOut);
+  sum.out = ctx.tensor(args::kY);
   ops::CombineRows(sum, stream);
   return absl::OkStatus();
 }
@@ -39,13 +39,13 @@ absl::Status CombineDgrad(const NodeContext& ctx, device::Stream& stream) {
   ops::GatherRowsArgs gather;
   gather.rows = s.sent_rows();
   gather.hidden = s.hidden;
-  gather.src = ctx.f32(args::kDDy);
+  gather.src = ctx.tensor(args::kDDy);
   gather.index = ctx.i32(args::kDTokenOfRow);
-  gather.out = ctx.f32(args::kDBack);
+  gather.out = ctx.tensor(args::kDBack);
   ops::GatherRows(gather, stream);
   const Routing routing(s, ctx.ep_rank, ctx.i32(args::kDAll));
-  return SendToExperts(ctx, routing, ctx.f32(args::kDBack),
-                       ctx.f32(args::kDOutGrad), s.hidden, stream);
+  return SendToExperts(ctx, routing, ctx.tensor(args::kDBack),
+                       ctx.tensor(args::kDOutGrad), s.hidden, stream);
 }
 
 }  // namespace weft::layers

@@ -24,12 +24,12 @@ class DecoderGradientTest : public ::testing::TestWithParam<SmallShape> {
       : shape_(MakeShape(GetParam())), runner_(MakeShape(GetParam())) {}
 
   // The experts each token chose, of all layers.
-  std::vector<std::byte> Choices() {
+  static std::vector<std::byte> Choices(NodeRunner& runner) {
     std::vector<std::byte> all;
-    for (int v = 0; v < runner_.model().values.size(); ++v) {
-      const std::string& name = runner_.model().values[v].name;
+    for (int v = 0; v < runner.model().values.size(); ++v) {
+      const std::string& name = runner.model().values[v].name;
       if (name.find("topk_index") == std::string::npos) continue;
-      const std::vector<std::byte>& bytes = runner_.value(v);
+      const std::vector<std::byte>& bytes = runner.value(v);
       all.insert(all.end(), bytes.begin(), bytes.end());
     }
     return all;
@@ -45,7 +45,7 @@ class DecoderGradientTest : public ::testing::TestWithParam<SmallShape> {
     }
     EXPECT_OK(runner_.Forward());
     runner_.param(param) = saved;
-    if (Choices() != choices_) *same_routing = false;
+    if (Choices(runner_) != choices_) *same_routing = false;
     return runner_.loss() / static_cast<double>(shape_.tokens);
   }
 
@@ -80,7 +80,7 @@ class DecoderGradientTest : public ::testing::TestWithParam<SmallShape> {
 
 TEST_P(DecoderGradientTest, EqualsCentralDifferences) {
   ASSERT_OK(runner_.Forward());
-  choices_ = Choices();
+  choices_ = Choices(runner_);
   ASSERT_OK(runner_.Backward());
   for (int p = 0; p < runner_.model().params.size(); ++p) {
     grads_.push_back(runner_.grad(p));
@@ -92,6 +92,40 @@ TEST_P(DecoderGradientTest, EqualsCentralDifferences) {
     }
     EXPECT_EQ(checked, 3) << runner_.model().params[p].name;
   }
+}
+
+double Norm(const std::vector<float>& values) {
+  double squares = 0;
+  for (float value : values) squares += static_cast<double>(value) * value;
+  return std::sqrt(squares);
+}
+
+// A number in bf16 is off by 2^-9 at most, and every value between a parameter
+// and the loss is rounded once: a few dozen roundings, mostly independent. Sums
+// that nearly cancel are off by more.
+TEST_P(DecoderGradientTest, InBf16IsNearThatInFp32) {
+  SmallShape narrow_shape = GetParam();
+  narrow_shape.bf16 = true;
+  NodeRunner narrow(MakeShape(narrow_shape));
+  for (NodeRunner* runner : {&runner_, &narrow}) {
+    ASSERT_OK(runner->Forward());
+    ASSERT_OK(runner->Backward());
+  }
+  ASSERT_TRUE(Choices(narrow) == Choices(runner_));
+  EXPECT_NEAR(narrow.loss() / runner_.loss(), 1, 0.01);
+  EXPECT_NE(narrow.loss(), runner_.loss());
+  std::vector<float> all;
+  std::vector<float> all_errors;
+  for (int p = 0; p < runner_.model().params.size(); ++p) {
+    const std::vector<float> expected = runner_.grad(p);
+    std::vector<float> error = narrow.grad(p);
+    for (size_t i = 0; i < error.size(); ++i) error[i] -= expected[i];
+    EXPECT_LT(Norm(error), 0.15 * Norm(expected))
+        << runner_.model().params[p].name;
+    all.insert(all.end(), expected.begin(), expected.end());
+    all_errors.insert(all_errors.end(), error.begin(), error.end());
+  }
+  EXPECT_LT(Norm(all_errors), 0.05 * Norm(all));
 }
 
 SmallShape Make(bool moe, int64_t layers, int64_t shared, bool renormalize,

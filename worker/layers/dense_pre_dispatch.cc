@@ -12,7 +12,7 @@ absl::Status DensePreDispatchForward(const NodeContext& ctx,
 
 absl::Status DensePreDispatchDgrad(const NodeContext& ctx,
                                    device::Stream& stream) {
-  AttentionHalfDgrad(ctx, ctx.f32(model::pre_dispatch::kDH1Grad), stream);
+  AttentionHalfDgrad(ctx, ctx.tensor(model::pre_dispatch::kDH1Grad), stream);
   return absl::OkStatus();
 }
 

@@ -14,8 +14,8 @@ absl::Status DispatchForward(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
   const Routing routing(s, ctx.ep_rank, ctx.i32(args::kAll));
   RETURN_IF_ERROR(routing.CheckBound(s.max_received_rows(), ctx.tag));
-  RETURN_IF_ERROR(SendToExperts(ctx, routing, ctx.f32(args::kSendRows),
-                                ctx.f32(args::kRows), s.hidden, stream));
+  RETURN_IF_ERROR(SendToExperts(ctx, routing, ctx.tensor(args::kSendRows),
+                                ctx.tensor(args::kRows), s.hidden, stream));
   return SendToExperts(ctx, routing, ctx.f32(args::kSendProb),
                        ctx.f32(args::kProb), 1, stream);
 }
@@ -23,8 +23,8 @@ absl::Status DispatchForward(const NodeContext& ctx, device::Stream& stream) {
 absl::Status DispatchDgrad(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
   const Routing routing(s, ctx.ep_rank, ctx.i32(args::kDAll));
-  RETURN_IF_ERROR(SendBack(ctx, routing, ctx.f32(args::kDRowsGrad),
-                           ctx.f32(args::kDSendRowsGrad), s.hidden, stream));
+  RETURN_IF_ERROR(SendBack(ctx, routing, ctx.tensor(args::kDRowsGrad),
+                           ctx.tensor(args::kDSendRowsGrad), s.hidden, stream));
   return SendBack(ctx, routing, ctx.f32(args::kDProbGrad),
                   ctx.f32(args::kDSendProbGrad), 1, stream);
 }

@@ -13,7 +13,7 @@ absl::Status EmbeddingForward(const NodeContext& ctx, device::Stream& stream) {
   lookup.hidden = ctx.shape->hidden;
   lookup.ids = ctx.i32(args::kTokens);
   lookup.table = ctx.params[args::kTable];
-  lookup.out = ctx.f32(args::kY);
+  lookup.out = ctx.tensor(args::kY);
   ops::EmbeddingForward(lookup, stream);
   return absl::OkStatus();
 }
@@ -25,7 +25,7 @@ absl::Status EmbeddingWgrad(const NodeContext& ctx, device::Stream& stream) {
   sum.vocab = ctx.shape->vocab;
   sum.hidden = ctx.shape->hidden;
   sum.ids = ctx.i32(args::kWTokens);
-  sum.d_out = ctx.f32(args::kWDy);
+  sum.d_out = ctx.tensor(args::kWDy);
   sum.scratch = ctx.i32(args::kWScratch);
   sum.d_table = ctx.grads[args::kTable].data;
   sum.accumulate = ctx.grads[args::kTable].accumulate;

@@ -1,4 +1,5 @@
 // The all-to-all of rows between the ranks of an EP group, in both directions.
+// What is sent and what is received have one format.
 #ifndef WEFT_WORKER_LAYERS_EXCHANGE_H_
 #define WEFT_WORKER_LAYERS_EXCHANGE_H_
 
@@ -9,12 +10,14 @@ namespace weft::layers {
 
 // From the send buffers [N, width] to the experts' rows [R, width].
 absl::Status SendToExperts(const NodeContext& ctx, const Routing& routing,
-                           const float* sent, float* received, int64_t width,
+                           const device::ConstTensor& sent,
+                           const device::Tensor& received, int64_t width,
                            device::Stream& stream);
 
 // The way back: from [R, width] to [N, width].
 absl::Status SendBack(const NodeContext& ctx, const Routing& routing,
-                      const float* received, float* sent, int64_t width,
+                      const device::ConstTensor& received,
+                      const device::Tensor& sent, int64_t width,
                       device::Stream& stream);
 
 }  // namespace weft::layers

@@ -40,38 +40,38 @@ ops::GroupedShape Down(const NodeContext& ctx) {
 
 absl::Status ExpertsForward(const NodeContext& ctx, device::Stream& stream) {
   const int64_t rows = PrepareOffsets(ctx, ctx.i32(args::kAll));
-  ops::GroupedForward({Up(ctx), ctx.f32(args::kRows), ctx.params[args::kUpW],
-                       ctx.f32(args::kUp)},
+  ops::GroupedForward({Up(ctx), ctx.tensor(args::kRows), ctx.params[args::kUpW],
+                       ctx.tensor(args::kUp)},
                       stream);
   ActivationForwardArgs act;
   act.rows = rows;
   act.ffn = ctx.shape->expert_ffn;
-  act.up = ctx.f32(args::kUp);
+  act.up = ctx.tensor(args::kUp);
   act.prob = ctx.f32(args::kProb);
-  act.out = ctx.f32(args::kAct);
+  act.out = ctx.tensor(args::kAct);
   ActivationForward(*ctx.shape, act, stream);
-  ops::GroupedForward({Down(ctx), ctx.f32(args::kAct), ctx.params[args::kDownW],
-                       ctx.f32(args::kOut)},
+  ops::GroupedForward({Down(ctx), ctx.tensor(args::kAct),
+                       ctx.params[args::kDownW], ctx.tensor(args::kOut)},
                       stream);
   return absl::OkStatus();
 }
 
 absl::Status ExpertsDgrad(const NodeContext& ctx, device::Stream& stream) {
   const int64_t rows = PrepareOffsets(ctx, ctx.i32(args::kDAll));
-  ops::GroupedDgrad({Down(ctx), ctx.f32(args::kDOutGrad),
-                     ctx.params[args::kDownW], ctx.f32(args::kDActGrad)},
+  ops::GroupedDgrad({Down(ctx), ctx.tensor(args::kDOutGrad),
+                     ctx.params[args::kDownW], ctx.tensor(args::kDActGrad)},
                     stream);
   ActivationBackwardArgs act;
   act.rows = rows;
   act.ffn = ctx.shape->expert_ffn;
-  act.up = ctx.f32(args::kDUp);
+  act.up = ctx.tensor(args::kDUp);
   act.prob = ctx.f32(args::kDProb);
-  act.d_out = ctx.f32(args::kDActGrad);
-  act.d_up = ctx.f32(args::kDUpGrad);
+  act.d_out = ctx.tensor(args::kDActGrad);
+  act.d_up = ctx.tensor(args::kDUpGrad);
   act.d_prob = ctx.f32(args::kDProbGrad);
   ActivationBackward(*ctx.shape, act, stream);
-  ops::GroupedDgrad({Up(ctx), ctx.f32(args::kDUpGrad), ctx.params[args::kUpW],
-                     ctx.f32(args::kDRowsGrad)},
+  ops::GroupedDgrad({Up(ctx), ctx.tensor(args::kDUpGrad),
+                     ctx.params[args::kUpW], ctx.tensor(args::kDRowsGrad)},
                     stream);
   return absl::OkStatus();
 }
@@ -80,14 +80,14 @@ absl::Status ExpertsWgrad(const NodeContext& ctx, device::Stream& stream) {
   PrepareOffsets(ctx, ctx.i32(args::kWAll));
   const Grad& up = ctx.grads[args::kUpW];
   if (up.data != nullptr) {
-    ops::GroupedWgrad({Up(ctx), ctx.f32(args::kWUpGrad), ctx.f32(args::kWRows),
-                       up.data, up.accumulate},
+    ops::GroupedWgrad({Up(ctx), ctx.tensor(args::kWUpGrad),
+                       ctx.tensor(args::kWRows), up.data, up.accumulate},
                       stream);
   }
   const Grad& down = ctx.grads[args::kDownW];
   if (down.data != nullptr) {
-    ops::GroupedWgrad({Down(ctx), ctx.f32(args::kWOutGrad),
-                       ctx.f32(args::kWAct), down.data, down.accumulate},
+    ops::GroupedWgrad({Down(ctx), ctx.tensor(args::kWOutGrad),
+                       ctx.tensor(args::kWAct), down.data, down.accumulate},
                       stream);
   }
   return absl::OkStatus();

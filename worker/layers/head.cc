@@ -17,31 +17,31 @@ Linear OutputSize(const model::Shape& s) {
 
 absl::Status HeadForward(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
-  NormForward(s, ctx.f32(args::kX), ctx.params[args::kNorm], ctx.f32(args::kXn),
-              ctx.f32(args::kRstd), stream);
-  Forward(OutputSize(s), ctx.f32(args::kXn), ctx.params[args::kOutputW],
-          ctx.f32(args::kLogits), stream);
+  NormForward(s, ctx.tensor(args::kX), ctx.params[args::kNorm],
+              ctx.tensor(args::kXn), ctx.f32(args::kRstd), stream);
+  Forward(OutputSize(s), ctx.tensor(args::kXn), ctx.params[args::kOutputW],
+          ctx.tensor(args::kLogits), stream);
   return absl::OkStatus();
 }
 
 absl::Status HeadDgrad(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
-  Dgrad(OutputSize(s), ctx.f32(args::kDLogitsGrad), ctx.params[args::kOutputW],
-        ctx.f32(args::kDXnGrad), stream);
+  Dgrad(OutputSize(s), ctx.tensor(args::kDLogitsGrad),
+        ctx.params[args::kOutputW], ctx.tensor(args::kDXnGrad), stream);
   NormBackwardArgs norm;
-  norm.x = ctx.f32(args::kDX);
+  norm.x = ctx.tensor(args::kDX);
   norm.weight = ctx.params[args::kNorm];
   norm.rstd = ctx.f32(args::kDRstd);
-  norm.dy = ctx.f32(args::kDXnGrad);
-  norm.dx = ctx.f32(args::kDDx);
+  norm.dy = ctx.tensor(args::kDXnGrad);
+  norm.dx = ctx.tensor(args::kDDx);
   norm.dweight = ctx.grads[args::kGNorm];
   NormBackward(s, norm, stream);
   return absl::OkStatus();
 }
 
 absl::Status HeadWgrad(const NodeContext& ctx, device::Stream& stream) {
-  Wgrad(OutputSize(*ctx.shape), ctx.f32(args::kWLogitsGrad),
-        ctx.f32(args::kWXn), ctx.grads[args::kGOutput], stream);
+  Wgrad(OutputSize(*ctx.shape), ctx.tensor(args::kWLogitsGrad),
+        ctx.tensor(args::kWXn), ctx.grads[args::kGOutput], stream);
   return absl::OkStatus();
 }
 

@@ -4,10 +4,14 @@
 #include "kernels/ops/rms_norm/rms_norm.h"
 
 namespace weft::layers {
+
+using device::ConstTensor;
+using device::Tensor;
+
 namespace {
 
-ops::LinearDgradArgs DgradArgs(const Linear& size, const float* dy,
-                               const float* weight, float* dx) {
+ops::LinearDgradArgs DgradArgs(const Linear& size, const ConstTensor& dy,
+                               const ConstTensor& weight, const Tensor& dx) {
   ops::LinearDgradArgs args;
   args.rows = size.rows;
   args.in = size.in;
@@ -20,7 +24,8 @@ ops::LinearDgradArgs DgradArgs(const Linear& size, const float* dy,
 
 }  // namespace
 
-void Forward(const Linear& size, const float* x, const float* weight, float* y,
+void Forward(const Linear& size, const ConstTensor& x,
+             const ConstTensor& weight, const Tensor& y,
              device::Stream& stream) {
   ops::LinearForwardArgs args;
   args.rows = size.rows;
@@ -32,19 +37,20 @@ void Forward(const Linear& size, const float* x, const float* weight, float* y,
   ops::LinearForward(args, stream);
 }
 
-void Dgrad(const Linear& size, const float* dy, const float* weight, float* dx,
-           device::Stream& stream) {
+void Dgrad(const Linear& size, const ConstTensor& dy, const ConstTensor& weight,
+           const Tensor& dx, device::Stream& stream) {
   ops::LinearDgrad(DgradArgs(size, dy, weight, dx), stream);
 }
 
-void AddDgrad(const Linear& size, const float* dy, const float* weight,
-              float* dx, device::Stream& stream) {
+void AddDgrad(const Linear& size, const ConstTensor& dy,
+              const ConstTensor& weight, const Tensor& dx,
+              device::Stream& stream) {
   ops::LinearDgradArgs args = DgradArgs(size, dy, weight, dx);
   args.accumulate = true;
   ops::LinearDgrad(args, stream);
 }
 
-void Wgrad(const Linear& size, const float* dy, const float* x,
+void Wgrad(const Linear& size, const ConstTensor& dy, const ConstTensor& x,
            const Grad& dweight, device::Stream& stream) {
   if (dweight.data == nullptr) return;
   ops::LinearWgradArgs args;
@@ -58,8 +64,9 @@ void Wgrad(const Linear& size, const float* dy, const float* x,
   ops::LinearWgrad(args, stream);
 }
 
-void NormForward(const model::Shape& shape, const float* x, const float* weight,
-                 float* y, float* rstd, device::Stream& stream) {
+void NormForward(const model::Shape& shape, const ConstTensor& x,
+                 const ConstTensor& weight, const Tensor& y, float* rstd,
+                 device::Stream& stream) {
   ops::RmsNormForwardArgs args;
   args.rows = shape.tokens;
   args.hidden = shape.hidden;

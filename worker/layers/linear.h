@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/device/device.h"
+#include "kernels/device/tensor.h"
 #include "worker/layers/node_context.h"
 
 namespace weft::layers {
@@ -17,30 +18,35 @@ struct Linear {
   int64_t out = 0;
 };
 
-void Forward(const Linear& size, const float* x, const float* weight, float* y,
+void Forward(const Linear& size, const device::ConstTensor& x,
+             const device::ConstTensor& weight, const device::Tensor& y,
              device::Stream& stream);
 // dx = dy W, or dx += dy W.
-void Dgrad(const Linear& size, const float* dy, const float* weight, float* dx,
+void Dgrad(const Linear& size, const device::ConstTensor& dy,
+           const device::ConstTensor& weight, const device::Tensor& dx,
            device::Stream& stream);
-void AddDgrad(const Linear& size, const float* dy, const float* weight,
-              float* dx, device::Stream& stream);
+void AddDgrad(const Linear& size, const device::ConstTensor& dy,
+              const device::ConstTensor& weight, const device::Tensor& dx,
+              device::Stream& stream);
 // Nothing when `dweight` is null.
-void Wgrad(const Linear& size, const float* dy, const float* x,
-           const Grad& dweight, device::Stream& stream);
+void Wgrad(const Linear& size, const device::ConstTensor& dy,
+           const device::ConstTensor& x, const Grad& dweight,
+           device::Stream& stream);
 
 // RMSNorm over the hidden dimension.
-void NormForward(const model::Shape& shape, const float* x, const float* weight,
-                 float* y, float* rstd, device::Stream& stream);
+void NormForward(const model::Shape& shape, const device::ConstTensor& x,
+                 const device::ConstTensor& weight, const device::Tensor& y,
+                 float* rstd, device::Stream& stream);
 
 // Backward of one norm: dx = gradient through the norm + add (when not null),
 // and the gradient of its weight (when not null).
 struct NormBackwardArgs {
-  const float* x = nullptr;
-  const float* weight = nullptr;
+  device::ConstTensor x;
+  device::ConstTensor weight;
   const float* rstd = nullptr;
-  const float* dy = nullptr;
-  const float* add = nullptr;
-  float* dx = nullptr;
+  device::ConstTensor dy;
+  device::ConstTensor add;
+  device::Tensor dx;
   Grad dweight;
 };
 void NormBackward(const model::Shape& shape, const NormBackwardArgs& args,

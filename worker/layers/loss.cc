@@ -18,7 +18,7 @@ absl::Status LossForward(const NodeContext& ctx, device::Stream& stream) {
   ops::CrossEntropyForwardArgs forward;
   forward.tokens = ctx.shape->tokens;
   forward.vocab = ctx.shape->vocab;
-  forward.logits = ctx.f32(args::kLogits);
+  forward.logits = ctx.tensor(args::kLogits);
   forward.labels = ctx.i32(args::kLabels);
   forward.lse = ctx.f32(args::kLse);
   forward.loss_sum = ctx.f64(args::kLoss);
@@ -31,12 +31,12 @@ absl::Status LossDgrad(const NodeContext& ctx, device::Stream& stream) {
   ops::CrossEntropyBackwardArgs backward;
   backward.tokens = s.tokens;
   backward.vocab = s.vocab;
-  backward.logits = ctx.f32(args::kDLogits);
+  backward.logits = ctx.tensor(args::kDLogits);
   backward.labels = ctx.i32(args::kDLabels);
   backward.lse = ctx.f32(args::kDLse);
   backward.scale =
       static_cast<float>(1.0 / static_cast<double>(s.tokens * s.microbatches));
-  backward.d_logits = ctx.f32(args::kDLogitsGrad);
+  backward.d_logits = ctx.tensor(args::kDLogitsGrad);
   ops::CrossEntropyBackward(backward, stream);
   return absl::OkStatus();
 }

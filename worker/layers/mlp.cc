@@ -19,47 +19,47 @@ Linear DownSize(const model::Shape& s) { return {s.tokens, s.ffn, s.hidden}; }
 
 absl::Status MlpForward(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
-  NormForward(s, ctx.f32(args::kH1), ctx.params[args::kNorm2],
-              ctx.f32(args::kXn2), ctx.f32(args::kRstd2), stream);
-  Forward(UpSize(s), ctx.f32(args::kXn2), ctx.params[args::kUpW],
-          ctx.f32(args::kUp), stream);
+  NormForward(s, ctx.tensor(args::kH1), ctx.params[args::kNorm2],
+              ctx.tensor(args::kXn2), ctx.f32(args::kRstd2), stream);
+  Forward(UpSize(s), ctx.tensor(args::kXn2), ctx.params[args::kUpW],
+          ctx.tensor(args::kUp), stream);
   ActivationForwardArgs act;
   act.rows = s.tokens;
   act.ffn = s.ffn;
-  act.up = ctx.f32(args::kUp);
-  act.out = ctx.f32(args::kAct);
+  act.up = ctx.tensor(args::kUp);
+  act.out = ctx.tensor(args::kAct);
   ActivationForward(s, act, stream);
-  Forward(DownSize(s), ctx.f32(args::kAct), ctx.params[args::kDownW],
-          ctx.f32(args::kY), stream);
+  Forward(DownSize(s), ctx.tensor(args::kAct), ctx.params[args::kDownW],
+          ctx.tensor(args::kY), stream);
   ops::AddArgs residual;
   residual.count = s.tokens * s.hidden;
-  residual.a = ctx.f32(args::kH1);
-  residual.b = ctx.f32(args::kY);
-  residual.out = ctx.f32(args::kY);
+  residual.a = ctx.tensor(args::kH1);
+  residual.b = ctx.tensor(args::kY);
+  residual.out = ctx.tensor(args::kY);
   ops::Add(residual, stream);
   return absl::OkStatus();
 }
 
 absl::Status MlpDgrad(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
-  Dgrad(DownSize(s), ctx.f32(args::kDDy), ctx.params[args::kDownW],
-        ctx.f32(args::kDActGrad), stream);
+  Dgrad(DownSize(s), ctx.tensor(args::kDDy), ctx.params[args::kDownW],
+        ctx.tensor(args::kDActGrad), stream);
   ActivationBackwardArgs act;
   act.rows = s.tokens;
   act.ffn = s.ffn;
-  act.up = ctx.f32(args::kDUp);
-  act.d_out = ctx.f32(args::kDActGrad);
-  act.d_up = ctx.f32(args::kDUpGrad);
+  act.up = ctx.tensor(args::kDUp);
+  act.d_out = ctx.tensor(args::kDActGrad);
+  act.d_up = ctx.tensor(args::kDUpGrad);
   ActivationBackward(s, act, stream);
-  Dgrad(UpSize(s), ctx.f32(args::kDUpGrad), ctx.params[args::kUpW],
-        ctx.f32(args::kDXn2Grad), stream);
+  Dgrad(UpSize(s), ctx.tensor(args::kDUpGrad), ctx.params[args::kUpW],
+        ctx.tensor(args::kDXn2Grad), stream);
   NormBackwardArgs norm;
-  norm.x = ctx.f32(args::kDH1);
+  norm.x = ctx.tensor(args::kDH1);
   norm.weight = ctx.params[args::kNorm2];
   norm.rstd = ctx.f32(args::kDRstd2);
-  norm.dy = ctx.f32(args::kDXn2Grad);
-  norm.add = ctx.f32(args::kDDy);
-  norm.dx = ctx.f32(args::kDH1Grad);
+  norm.dy = ctx.tensor(args::kDXn2Grad);
+  norm.add = ctx.tensor(args::kDDy);
+  norm.dx = ctx.tensor(args::kDH1Grad);
   norm.dweight = ctx.grads[args::kGNorm2];
   NormBackward(s, norm, stream);
   return absl::OkStatus();
@@ -67,9 +67,9 @@ absl::Status MlpDgrad(const NodeContext& ctx, device::Stream& stream) {
 
 absl::Status MlpWgrad(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
-  Wgrad(UpSize(s), ctx.f32(args::kWUpGrad), ctx.f32(args::kWXn2),
+  Wgrad(UpSize(s), ctx.tensor(args::kWUpGrad), ctx.tensor(args::kWXn2),
         ctx.grads[args::kGUp], stream);
-  Wgrad(DownSize(s), ctx.f32(args::kWDy), ctx.f32(args::kWAct),
+  Wgrad(DownSize(s), ctx.tensor(args::kWDy), ctx.tensor(args::kWAct),
         ctx.grads[args::kGDown], stream);
   return absl::OkStatus();
 }

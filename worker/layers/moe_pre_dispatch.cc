@@ -36,7 +36,7 @@ Linear SharedGateSize(const model::Shape& s) { return {s.tokens, s.hidden, 1}; }
 
 void Route(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
-  Forward(RouterSize(s), ctx.f32(pd::kXn2), ctx.params[pd::kRouterW],
+  Forward(RouterSize(s), ctx.tensor(pd::kXn2), ctx.params[pd::kRouterW],
           ctx.f32(pd::kLogits), stream);
   ops::RouterForwardArgs router;
   router.config = RouterConfigOf(s);
@@ -67,9 +67,9 @@ void Permute(const NodeContext& ctx, device::Stream& stream) {
   ops::GatherRowsArgs rows;
   rows.rows = s.sent_rows();
   rows.hidden = s.hidden;
-  rows.src = ctx.f32(pd::kXn2);
+  rows.src = ctx.tensor(pd::kXn2);
   rows.index = ctx.i32(pd::kTokenOfRow);
-  rows.out = ctx.f32(pd::kSendRows);
+  rows.out = ctx.tensor(pd::kSendRows);
   ops::GatherRows(rows, stream);
 
   ops::GatherElementsArgs probs;
@@ -83,7 +83,7 @@ void Permute(const NodeContext& ctx, device::Stream& stream) {
 void SharedGateForward(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
   float* gate = ctx.f32(pd::kSharedGate);
-  Forward(SharedGateSize(s), ctx.f32(pd::kXn2), ctx.params[pd::kSharedGateW],
+  Forward(SharedGateSize(s), ctx.tensor(pd::kXn2), ctx.params[pd::kSharedGateW],
           gate, stream);
   ops::SigmoidArgs sigmoid;
   sigmoid.count = s.tokens;
@@ -96,29 +96,29 @@ void SharedGateForward(const NodeContext& ctx, device::Stream& stream) {
 void SharedExpertForward(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
   if (s.shared_gate) SharedGateForward(ctx, stream);
-  Forward(SharedUpSize(s), ctx.f32(pd::kXn2), ctx.params[pd::kSharedUpW],
-          ctx.f32(pd::kSharedUp), stream);
+  Forward(SharedUpSize(s), ctx.tensor(pd::kXn2), ctx.params[pd::kSharedUpW],
+          ctx.tensor(pd::kSharedUp), stream);
   ActivationForwardArgs act;
   act.rows = s.tokens;
   act.ffn = s.shared_ffn;
-  act.up = ctx.f32(pd::kSharedUp);
+  act.up = ctx.tensor(pd::kSharedUp);
   act.prob = ctx.f32(pd::kSharedGate);
-  act.out = ctx.f32(pd::kSharedAct);
+  act.out = ctx.tensor(pd::kSharedAct);
   ActivationForward(s, act, stream);
-  Forward(SharedDownSize(s), ctx.f32(pd::kSharedAct),
-          ctx.params[pd::kSharedDownW], ctx.f32(pd::kSharedOut), stream);
+  Forward(SharedDownSize(s), ctx.tensor(pd::kSharedAct),
+          ctx.params[pd::kSharedDownW], ctx.tensor(pd::kSharedOut), stream);
 }
 
 // Backward of Permute and Route: writes d_xn2 and the router's gradient.
 void RouteBackward(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
-  float* d_xn2 = ctx.f32(pd::kDXn2Grad);
+  const device::Tensor& d_xn2 = ctx.tensor(pd::kDXn2Grad);
   ops::CombineRowsArgs sum;
   sum.tokens = s.tokens;
   sum.topk = s.top_k;
   sum.hidden = s.hidden;
   sum.experts_per_rank = s.local_experts();
-  sum.rows = ctx.f32(pd::kDSendRows);
+  sum.rows = ctx.tensor(pd::kDSendRows);
   sum.sorted_rows = ctx.i32(pd::kDSortedRows);
   sum.sorted_experts = ctx.i32(pd::kDSortedExperts);
   sum.out = d_xn2;
@@ -143,7 +143,7 @@ void RouteBackward(const NodeContext& ctx, device::Stream& stream) {
 
   AddDgrad(RouterSize(s), ctx.f32(pd::kDLogitsGrad), ctx.params[pd::kRouterW],
            d_xn2, stream);
-  Wgrad(RouterSize(s), ctx.f32(pd::kDLogitsGrad), ctx.f32(pd::kDXn2),
+  Wgrad(RouterSize(s), ctx.f32(pd::kDLogitsGrad), ctx.tensor(pd::kDXn2),
         ctx.grads[pd::kGRouter], stream);
 }
 
@@ -158,26 +158,26 @@ void SharedGateDgrad(const NodeContext& ctx, device::Stream& stream) {
   sigmoid.out = d_gate;
   ops::SigmoidDgrad(sigmoid, stream);
   AddDgrad(SharedGateSize(s), d_gate, ctx.params[pd::kSharedGateW],
-           ctx.f32(pd::kDXn2Grad), stream);
+           ctx.tensor(pd::kDXn2Grad), stream);
 }
 
 // Adds to d_xn2.
 void SharedExpertDgrad(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
-  Dgrad(SharedDownSize(s), ctx.f32(pd::kDDy), ctx.params[pd::kSharedDownW],
-        ctx.f32(pd::kDSharedActGrad), stream);
+  Dgrad(SharedDownSize(s), ctx.tensor(pd::kDDy), ctx.params[pd::kSharedDownW],
+        ctx.tensor(pd::kDSharedActGrad), stream);
   ActivationBackwardArgs act;
   act.rows = s.tokens;
   act.ffn = s.shared_ffn;
-  act.up = ctx.f32(pd::kDSharedUp);
+  act.up = ctx.tensor(pd::kDSharedUp);
   act.prob = ctx.f32(pd::kDSharedGate);
-  act.d_out = ctx.f32(pd::kDSharedActGrad);
-  act.d_up = ctx.f32(pd::kDSharedUpGrad);
+  act.d_out = ctx.tensor(pd::kDSharedActGrad);
+  act.d_up = ctx.tensor(pd::kDSharedUpGrad);
   act.d_prob = ctx.f32(pd::kDSharedGateGrad);
   ActivationBackward(s, act, stream);
   if (s.shared_gate) SharedGateDgrad(ctx, stream);
-  AddDgrad(SharedUpSize(s), ctx.f32(pd::kDSharedUpGrad),
-           ctx.params[pd::kSharedUpW], ctx.f32(pd::kDXn2Grad), stream);
+  AddDgrad(SharedUpSize(s), ctx.tensor(pd::kDSharedUpGrad),
+           ctx.params[pd::kSharedUpW], ctx.tensor(pd::kDXn2Grad), stream);
 }
 
 }  // namespace
@@ -185,8 +185,8 @@ void SharedExpertDgrad(const NodeContext& ctx, device::Stream& stream) {
 absl::Status MoePreDispatchForward(const NodeContext& ctx,
                                    device::Stream& stream) {
   AttentionHalfForward(ctx, stream);
-  NormForward(*ctx.shape, ctx.f32(pd::kH1), ctx.params[pd::kNorm2],
-              ctx.f32(pd::kXn2), ctx.f32(pd::kRstd2), stream);
+  NormForward(*ctx.shape, ctx.tensor(pd::kH1), ctx.params[pd::kNorm2],
+              ctx.tensor(pd::kXn2), ctx.f32(pd::kRstd2), stream);
   Route(ctx, stream);
   Permute(ctx, stream);
   if (ctx.shape->shared_ffn > 0) SharedExpertForward(ctx, stream);
@@ -198,15 +198,15 @@ absl::Status MoePreDispatchDgrad(const NodeContext& ctx,
   RouteBackward(ctx, stream);
   if (ctx.shape->shared_ffn > 0) SharedExpertDgrad(ctx, stream);
   NormBackwardArgs norm;
-  norm.x = ctx.f32(pd::kDH1);
+  norm.x = ctx.tensor(pd::kDH1);
   norm.weight = ctx.params[pd::kNorm2];
   norm.rstd = ctx.f32(pd::kDRstd2);
-  norm.dy = ctx.f32(pd::kDXn2Grad);
-  norm.add = ctx.f32(pd::kDDy);
-  norm.dx = ctx.f32(pd::kDH1Grad);
+  norm.dy = ctx.tensor(pd::kDXn2Grad);
+  norm.add = ctx.tensor(pd::kDDy);
+  norm.dx = ctx.tensor(pd::kDH1Grad);
   norm.dweight = ctx.grads[pd::kGNorm2];
   NormBackward(*ctx.shape, norm, stream);
-  AttentionHalfDgrad(ctx, ctx.f32(pd::kDH1Grad), stream);
+  AttentionHalfDgrad(ctx, ctx.tensor(pd::kDH1Grad), stream);
   return absl::OkStatus();
 }
 
@@ -215,12 +215,12 @@ absl::Status MoePreDispatchWgrad(const NodeContext& ctx,
   AttentionHalfWgrad(ctx, stream);
   const model::Shape& s = *ctx.shape;
   if (s.shared_ffn == 0) return absl::OkStatus();
-  Wgrad(SharedUpSize(s), ctx.f32(pd::kWSharedUpGrad), ctx.f32(pd::kWXn2),
+  Wgrad(SharedUpSize(s), ctx.tensor(pd::kWSharedUpGrad), ctx.tensor(pd::kWXn2),
         ctx.grads[pd::kGSharedUp], stream);
-  Wgrad(SharedDownSize(s), ctx.f32(pd::kWDy), ctx.f32(pd::kWSharedAct),
+  Wgrad(SharedDownSize(s), ctx.tensor(pd::kWDy), ctx.tensor(pd::kWSharedAct),
         ctx.grads[pd::kGSharedDown], stream);
   if (!s.shared_gate) return absl::OkStatus();
-  Wgrad(SharedGateSize(s), ctx.f32(pd::kWSharedGateGrad), ctx.f32(pd::kWXn2),
+  Wgrad(SharedGateSize(s), ctx.f32(pd::kWSharedGateGrad), ctx.tensor(pd::kWXn2),
         ctx.grads[pd::kGSharedGate], stream);
   return absl::OkStatus();
 }

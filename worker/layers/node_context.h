@@ -2,17 +2,19 @@
 //
 // Guarantees of the caller (worker/exec): `args`, `params` and `grads` hold one
 // entry for each number of the phase's enums (those of
-// model/decoder.h name them); all sizes follow from `shape` and, for received
-// rows, from the counts the phase reads. Nothing else may be touched, and
-// nothing can be allocated.
+// model/decoder.h name them), in the declared formats; all sizes follow from
+// `shape` and, for received rows, from the counts the phase reads. Nothing else
+// may be touched, and nothing can be allocated.
 #ifndef WEFT_WORKER_LAYERS_NODE_CONTEXT_H_
 #define WEFT_WORKER_LAYERS_NODE_CONTEXT_H_
 
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "glog/logging.h"
 #include "kernels/comm/communicator.h"
 #include "kernels/device/device.h"
+#include "kernels/device/tensor.h"
 #include "model/shape.h"
 
 namespace weft::layers {
@@ -20,7 +22,7 @@ namespace weft::layers {
 // The gradient of one parameter: overwritten, or added to; null when the
 // parameter is frozen: then it is not computed.
 struct Grad {
-  float* data = nullptr;
+  device::Tensor data;
   bool accumulate = false;
 };
 
@@ -50,8 +52,8 @@ inline WorkspaceSizes SizesOfWorkspace(const model::Shape& shape) {
 struct NodeContext {
   const model::Shape* shape = nullptr;
   const Constants* constants = nullptr;
-  void* const* args = nullptr;
-  const float* const* params = nullptr;
+  const device::Tensor* args = nullptr;
+  const device::ConstTensor* params = nullptr;
   const Grad* grads = nullptr;
   // Nodes of the expert-parallel resource, else null.
   comm::Communicator* ep = nullptr;
@@ -61,10 +63,21 @@ struct NodeContext {
   Workspace workspace;
   comm::CollectiveTag tag;
 
-  float* f32(int arg) const { return static_cast<float*>(args[arg]); }
-  double* f64(int arg) const { return static_cast<double*>(args[arg]); }
-  int32_t* i32(int arg) const { return static_cast<int32_t*>(args[arg]); }
-  int64_t* i64(int arg) const { return static_cast<int64_t*>(args[arg]); }
+  // What has the format of activations. The others have one of their own,
+  // whatever that is: they are accessed by it.
+  const device::Tensor& tensor(int arg) const { return args[arg]; }
+  float* f32(int arg) const { return Data<float>(arg, DType::kF32); }
+  double* f64(int arg) const { return Data<double>(arg, DType::kF64); }
+  int32_t* i32(int arg) const { return Data<int32_t>(arg, DType::kI32); }
+  int64_t* i64(int arg) const { return Data<int64_t>(arg, DType::kI64); }
+
+ private:
+  template <typename T>
+  T* Data(int arg, DType dtype) const {
+    CHECK(args[arg].data == nullptr || args[arg].dtype == dtype)
+        << "arg " << arg << " is " << Name(args[arg].dtype);
+    return static_cast<T*>(args[arg].data);
+  }
 };
 
 // Computes one phase of one node on `stream`. Errors are those of collectives,

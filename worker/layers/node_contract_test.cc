@@ -2,6 +2,7 @@
 // NaN, it writes all of each output, changes no input, and gets by with what
 // its phase declares (other memory is not within reach: the address sanitizer
 // watches the ends of each value).
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -27,17 +28,15 @@ constexpr std::byte kUnwritten{0xFF};
 
 void Poison(Bytes& bytes) { std::fill(bytes.begin(), bytes.end(), kUnwritten); }
 
-void Poison(std::vector<float>& values) {
-  std::memset(values.data(), 0xFF, values.size() * sizeof(float));
-}
-
-// Words of four bytes that are still as Poison() left them.
-int64_t UnwrittenWords(const void* data, int64_t bytes) {
+// Elements that are still as Poison() left them. In eight bytes, all of them
+// are.
+int64_t UnwrittenElements(const Bytes& bytes, DType dtype) {
+  const Bytes unwritten(SizeOf(dtype), kUnwritten);
   int64_t count = 0;
-  for (int64_t at = 0; at + 4 <= bytes; at += 4) {
-    uint32_t word = 0;
-    std::memcpy(&word, static_cast<const char*>(data) + at, 4);
-    if (word == 0xFFFFFFFF) ++count;
+  for (size_t at = 0; at < bytes.size(); at += unwritten.size()) {
+    if (std::equal(unwritten.begin(), unwritten.end(), bytes.begin() + at)) {
+      ++count;
+    }
   }
   return count;
 }
@@ -60,34 +59,34 @@ class NodeContractTest : public ::testing::TestWithParam<SmallShape> {
     for (const model::Arg& arg : declared->args) {
       inputs.push_back(runner_.value(arg.value));
     }
-    std::vector<std::vector<float>> params;
-    for (int p : declared->params_read) params.push_back(runner_.param(p));
     for (int p : declared->grads_written) {
-      if (runner_.writes(p) == 0) Poison(runner_.grad(p));
+      if (runner_.writes(p) == 0) Poison(runner_.grad_memory(p));
     }
     ASSERT_OK(runner_.Run(layer, node, phase)) << what;
     for (size_t i = 0; i < declared->args.size(); ++i) {
       CheckArg(declared->args[i], inputs[i], what);
     }
-    for (size_t i = 0; i < params.size(); ++i) {
-      EXPECT_EQ(runner_.param(declared->params_read[i]), params[i]) << what;
+    for (int p : declared->params_read) {
+      EXPECT_TRUE(runner_.IsIntact(p))
+          << what << " changes " << runner_.model().params[p].name;
     }
     for (int p : declared->grads_written) {
-      const std::vector<float>& grad = runner_.grad(p);
-      EXPECT_EQ(UnwrittenWords(grad.data(), grad.size() * sizeof(float)), 0)
-          << what << " leaves holes in the gradient of "
-          << runner_.model().params[p].name;
+      const model::ParamDecl& param = runner_.model().params[p];
+      EXPECT_EQ(UnwrittenElements(runner_.grad_memory(p), param.gradient_dtype),
+                0)
+          << what << " leaves holes in the gradient of " << param.name;
     }
   }
 
   void CheckArg(const model::Arg& arg, const Bytes& before,
                 const std::string& what) {
-    const std::string& name = runner_.model().values[arg.value].name;
+    const model::ValueDecl& value = runner_.model().values[arg.value];
+    const std::string& name = value.name;
     const Bytes& after = runner_.value(arg.value);
     if (arg.access == Access::kRead) {
       EXPECT_TRUE(after == before) << what << " changes its input " << name;
     } else if (arg.access == Access::kWrite) {
-      EXPECT_EQ(UnwrittenWords(after.data(), after.size()), 0)
+      EXPECT_EQ(UnwrittenElements(after, value.dtype), 0)
           << what << " leaves holes in " << name;
     }
   }
@@ -121,8 +120,9 @@ TEST_P(NodeContractTest, AccumulatingAddsToTheGradient) {
   if (GetParam().tied) return;  // already accumulates inside a microbatch
   ASSERT_OK(runner_.Backward());
   for (int p = 0; p < once.size(); ++p) {
+    const std::vector<float> twice = runner_.grad(p);
     for (size_t i = 0; i < once[p].size(); ++i) {
-      ASSERT_EQ(runner_.grad(p)[i], once[p][i] + once[p][i])
+      ASSERT_EQ(twice[i], once[p][i] + once[p][i])
           << runner_.model().params[p].name << "[" << i << "]";
     }
   }
@@ -162,7 +162,8 @@ std::string ShapeName(const ::testing::TestParamInfo<SmallShape>& info) {
       info.param.shared_ffn > 0 ? "Shared" : "",
       info.param.renormalize ? "" : "Raw", info.param.tied ? "Tied" : "",
       info.param.qk_norm ? "Optional" : "",
-      info.param.gated_mlp ? "" : "SquaredRelu", FrozenName(info.param.frozen));
+      info.param.gated_mlp ? "" : "SquaredRelu", info.param.bf16 ? "Bf16" : "",
+      FrozenName(info.param.frozen));
 }
 
 SmallShape Dense() {
@@ -200,6 +201,11 @@ SmallShape SquaredRelu(SmallShape shape) {
   return shape;
 }
 
+SmallShape Bf16(SmallShape shape) {
+  shape.bf16 = true;
+  return shape;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Shapes, NodeContractTest,
     ::testing::Values(
@@ -210,7 +216,9 @@ INSTANTIATE_TEST_SUITE_P(
         FrozenIn(Optional(), "*down"), FrozenIn(Optional(), "*shared*"),
         FrozenIn(Optional(), "layers.*"), FrozenIn(Optional(), "*.router"),
         FrozenIn(Dense(), "*.mlp.*"), FrozenIn(Dense(), "*.mlp.down"),
-        FrozenIn(RawTied(), "embedding.table")),
+        FrozenIn(RawTied(), "embedding.table"), Bf16(Dense()), Bf16(RawTied()),
+        Bf16(Optional()), Bf16(SquaredRelu(Optional())),
+        Bf16(FrozenIn(Optional(), "*norm*"))),
     ShapeName);
 
 }  // namespace

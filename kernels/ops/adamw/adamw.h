@@ -7,8 +7,8 @@
 //   w = w - lr * (m / bias1) / (sqrt(v / bias2) + eps)
 //   with bias1 = 1 - beta1^step, bias2 = 1 - beta2^step, the first step is 1
 //
-// State is fp32; each element is computed in fp64 and rounded once per value
-// stored (1 - beta in fp32 alone would cost 3e-5).
+// State is fp32, a gradient may be bf16; each element is computed in fp64 and
+// rounded once per value stored (1 - beta in fp32 alone would cost 3e-5).
 #ifndef WEFT_KERNELS_OPS_ADAMW_ADAMW_H_
 #define WEFT_KERNELS_OPS_ADAMW_ADAMW_H_
 
@@ -29,10 +29,10 @@ struct AdamWArgs {
   double bias2 = 1;  // 1 - beta2^step
   // Applied to the gradient first: the clipping factor.
   double grad_scale = 1;
-  const float* grad = nullptr;  // [count]
-  float* w = nullptr;           // [count]
-  float* m = nullptr;           // [count]
-  float* v = nullptr;           // [count]
+  ConstTensor grad;    // [count]
+  float* w = nullptr;  // [count]
+  float* m = nullptr;  // [count]
+  float* v = nullptr;  // [count]
   // [1], or-ed with all bits of weights that change; may be null.
   uint32_t* changed_bits = nullptr;
 };

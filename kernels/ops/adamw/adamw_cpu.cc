@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "kernels/ops/adamw/adamw.h"
-#include "kernels/ops/math/simd.h"
+#include "kernels/ops/math/elements.h"
 
 namespace weft::ops {
 namespace {
@@ -57,6 +57,7 @@ void UpdateBlock(const Factors& f, const float* grad, float* w, float* m,
 }
 
 // The elements from `i` on, fewer than a block.
+template <typename T>
 void UpdateTail(const Factors& f, const AdamWArgs& args, int64_t i,
                 uint32_t* changed) {
   float grad[kBlock] = {};
@@ -64,7 +65,7 @@ void UpdateTail(const Factors& f, const AdamWArgs& args, int64_t i,
   float m[kBlock] = {};
   float v[kBlock] = {};
   for (int64_t j = 0; i + j < args.count; ++j) {
-    grad[j] = args.grad[i + j];
+    grad[j] = ToFloat(Elements<T>(args.grad)[i + j]);
     w[j] = args.w[i + j];
     m[j] = args.m[i + j];
     v[j] = args.v[i + j];
@@ -77,18 +78,27 @@ void UpdateTail(const Factors& f, const AdamWArgs& args, int64_t i,
   }
 }
 
+// The gradient being of type T.
+template <typename T>
+void Update(const AdamWArgs& args) {
+  const Factors f = FactorsOf(args);
+  uint32_t changed[kBlock] = {};
+  float grad[kBlock];
+  int64_t i = 0;
+  for (; i + kBlock <= args.count; i += kBlock) {
+    ConvertElements(Elements<T>(args.grad) + i, kBlock, grad);
+    UpdateBlock(f, grad, args.w + i, args.m + i, args.v + i, changed);
+  }
+  if (i < args.count) UpdateTail<T>(f, args, i, changed);
+  if (args.changed_bits == nullptr) return;
+  for (const uint32_t bits : changed) *args.changed_bits |= bits;
+}
+
 }  // namespace
 
 void AdamW(const AdamWArgs& args, device::Stream& stream) {
-  const Factors f = FactorsOf(args);
-  uint32_t changed[kBlock] = {};
-  int64_t i = 0;
-  for (; i + kBlock <= args.count; i += kBlock) {
-    UpdateBlock(f, args.grad + i, args.w + i, args.m + i, args.v + i, changed);
-  }
-  if (i < args.count) UpdateTail(f, args, i, changed);
-  if (args.changed_bits == nullptr) return;
-  for (const uint32_t bits : changed) *args.changed_bits |= bits;
+  WithElementType(args.grad.dtype,
+                  [&](auto type) { Update<decltype(type)>(args); });
 }
 
 }  // namespace weft::ops

@@ -11,9 +11,12 @@ namespace {
 using testing::CloseInNorm;
 using testing::Doubles;
 using testing::Floats;
+using testing::Halves;
 using testing::InlineStream;
 using testing::RandomFloats;
+using testing::RandomHalves;
 using testing::SameBits;
+using testing::Widened;
 
 constexpr double kLr = 1e-3;
 constexpr double kBeta1 = 0.9;
@@ -152,6 +155,27 @@ TEST(AdamWTest, TellsWhichBitsOfWeightsChange) {
     args.lr = 0;
     state.Update(args, grad);
     EXPECT_EQ(changed, before) << "is or-ed in";
+  }
+}
+
+TEST(AdamWTest, ABf16GradientIsTheSameNumber) {
+  const Halves gradient = RandomHalves(21, 1);
+  const Floats wide = Widened(gradient);
+  Floats states[2][3];
+  for (int i = 0; i < 2; ++i) {
+    for (Floats& state : states[i]) state = Floats(21, 0.5f);
+    AdamWArgs args;
+    args.count = 21;
+    args.lr = 0.1;
+    if (i == 0) args.grad = gradient.data();
+    if (i == 1) args.grad = wide.data();
+    args.w = states[i][0].data();
+    args.m = states[i][1].data();
+    args.v = states[i][2].data();
+    AdamW(args, InlineStream());
+  }
+  for (int s = 0; s < 3; ++s) {
+    EXPECT_TRUE(SameBits(states[0][s], states[1][s])) << s;
   }
 }
 

@@ -14,7 +14,11 @@
 // ascending order.
 //
 // Scores are never held whole: scratch is one or two blocks of 64 queries by
-// `seq` keys. Work above the diagonal is left out.
+// `seq` keys, and in fp32 what is read and written of the heads at hand. Work
+// above the diagonal is left out.
+//
+// All tensors of a call have one format. Everything between them, probabilities
+// included, is fp32.
 #ifndef WEFT_KERNELS_OPS_ATTENTION_ATTENTION_H_
 #define WEFT_KERNELS_OPS_ATTENTION_ATTENTION_H_
 
@@ -46,20 +50,20 @@ int64_t AttentionBackwardScratchElements(const AttentionShape& shape);
 
 struct AttentionForwardArgs {
   AttentionShape shape;
-  const float* qkv = nullptr;  // [tokens, qkv_width]
-  float* out = nullptr;        // [tokens, out_width]
-  float* lse = nullptr;        // [tokens, num_heads], kept for backward
+  ConstTensor qkv;       // [tokens, qkv_width]
+  Tensor out;            // [tokens, out_width]
+  float* lse = nullptr;  // [tokens, num_heads], kept for backward
   float* scratch = nullptr;
 };
 void AttentionForward(const AttentionForwardArgs& args, device::Stream& stream);
 
 struct AttentionBackwardArgs {
   AttentionShape shape;
-  const float* qkv = nullptr;    // [tokens, qkv_width]
-  const float* out = nullptr;    // [tokens, out_width]
-  const float* lse = nullptr;    // [tokens, num_heads]
-  const float* d_out = nullptr;  // [tokens, out_width]
-  float* d_qkv = nullptr;        // [tokens, qkv_width], all of it written
+  ConstTensor qkv;             // [tokens, qkv_width]
+  ConstTensor out;             // [tokens, out_width]
+  const float* lse = nullptr;  // [tokens, num_heads]
+  ConstTensor d_out;           // [tokens, out_width]
+  Tensor d_qkv;                // [tokens, qkv_width], all of it written
   float* scratch = nullptr;
 };
 void AttentionBackward(const AttentionBackwardArgs& args,

@@ -1,11 +1,10 @@
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "kernels/ops/attention/attention.h"
 #include "kernels/ops/gemm/sgemm_cpu.h"
-#include "kernels/ops/math/simd.h"
+#include "kernels/ops/math/elements.h"
 #include "kernels/ops/math/vec_math.h"
 
 namespace weft::ops {
@@ -30,29 +29,79 @@ Block BlockAt(const AttentionShape& s, int64_t first) {
   return {first, rows, first + rows};
 }
 
-// First element of a head of q, k or v of the first token of a sequence.
-// Heads are counted through the packed row: queries, keys, values.
-int64_t HeadOffset(const AttentionShape& s, int64_t sequence, int64_t head) {
-  return sequence * s.seq * s.qkv_width() + head * s.head_dim;
-}
+int64_t BlockRows(const AttentionShape& s) { return std::min(kBlock, s.seq); }
 
-struct Heads {
-  int64_t q;
-  int64_t k;
-  int64_t v;
+// Rows [first, first + rows) of one head of one sequence, dense and in fp32:
+// from and to columns of packed rows. `head` counts heads of `head_dim`
+// columns.
+struct HeadRows {
+  int64_t sequence;
+  int64_t head;
+  int64_t first;
+  int64_t rows;
+
+  int64_t Offset(const AttentionShape& s, int64_t width) const {
+    return (sequence * s.seq + first) * width + head * s.head_dim;
+  }
 };
 
-Heads HeadsOf(const AttentionShape& s, int64_t head) {
-  const int64_t group = head / (s.num_heads / s.num_kv_heads);
-  return {head, s.num_heads + group, s.num_heads + s.num_kv_heads + group};
+template <typename T>
+void LoadRows(const AttentionShape& s, const ConstTensor& from, int64_t width,
+              const HeadRows& at, float* to) {
+  const T* row = Elements<T>(from) + at.Offset(s, width);
+  for (int64_t i = 0; i < at.rows; ++i) {
+    ConvertElements(row + i * width, s.head_dim, to + i * s.head_dim);
+  }
 }
 
-// scores [rows, keys] = scale * q k^T
-void Scores(const AttentionShape& s, const Block& b, const float* q,
-            const float* k, float* scores) {
-  const int64_t width = s.qkv_width();
-  Sgemm({false, true, b.rows, b.keys, s.head_dim, s.scale, q + b.first * width,
-         width, k, width, 0.0f, scores, b.keys});
+template <typename T>
+void StoreRows(const AttentionShape& s, const float* from, const HeadRows& at,
+               int64_t width, const Tensor& to) {
+  T* row = Elements<T>(to) + at.Offset(s, width);
+  for (int64_t i = 0; i < at.rows; ++i) {
+    ConvertElements(from + i * s.head_dim, s.head_dim, row + i * width);
+  }
+}
+
+// A key and value head of one sequence, and the query heads that read it.
+struct Group {
+  int64_t sequence;
+  int64_t index;
+};
+
+// Calls f(group), ascending.
+template <typename F>
+void ForEachGroup(const AttentionShape& s, F&& f) {
+  for (int64_t sequence = 0; sequence < s.batch; ++sequence) {
+    for (int64_t g = 0; g < s.num_kv_heads; ++g) f(Group{sequence, g});
+  }
+}
+
+// Calls f(head, block) for the query heads of a group, both ascending.
+template <typename F>
+void ForEachBlock(const AttentionShape& s, const Group& group, F&& f) {
+  const int64_t heads = s.num_heads / s.num_kv_heads;
+  for (int64_t head = group.index * heads; head < (group.index + 1) * heads;
+       ++head) {
+    for (int64_t first = 0; first < s.seq; first += kBlock) {
+      f(head, BlockAt(s, first));
+    }
+  }
+}
+
+HeadRows KeysOf(const AttentionShape& s, const Group& group) {
+  return {group.sequence, s.num_heads + group.index, 0, s.seq};
+}
+HeadRows ValuesOf(const AttentionShape& s, const Group& group) {
+  return {group.sequence, s.num_heads + s.num_kv_heads + group.index, 0, s.seq};
+}
+
+// C [m, n] = alpha * op(A) op(B) + beta * C, all dense.
+void Product(bool transpose_a, bool transpose_b, int64_t m, int64_t n,
+             int64_t k, float alpha, const float* a, const float* b, float beta,
+             float* c) {
+  Sgemm({transpose_a, transpose_b, m, n, k, alpha, a, transpose_a ? m : k, b,
+         transpose_b ? k : n, beta, c, n});
 }
 
 // How many keys of a row to work on: those seen, rounded up to whole steps.
@@ -93,23 +142,51 @@ float SoftmaxRow(float* row, int64_t seen, int64_t keys) {
   return max + std::log(sum);
 }
 
-void ForwardBlock(const AttentionForwardArgs& args, int64_t sequence,
-                  int64_t head, const Block& b) {
-  const AttentionShape& s = args.shape;
-  const Heads heads = HeadsOf(s, head);
-  const float* q = args.qkv + HeadOffset(s, sequence, heads.q);
-  const float* k = args.qkv + HeadOffset(s, sequence, heads.k);
-  const float* v = args.qkv + HeadOffset(s, sequence, heads.v);
-  const int64_t token = sequence * s.seq + b.first;
+// What forward works on, in scratch.
+struct ForwardMemory {
+  float* scores;  // [rows, keys]
+  float* k;       // [seq, head_dim]
+  float* v;       // [seq, head_dim]
+  float* q;       // [rows, head_dim]
+  float* out;     // [rows, head_dim]
 
-  Scores(s, b, q, k, args.scratch);
+  ForwardMemory(const AttentionShape& s, float* scratch)
+      : scores(scratch),
+        k(scores + kBlock * s.seq),
+        v(k + s.seq * s.head_dim),
+        q(v + s.seq * s.head_dim),
+        out(q + BlockRows(s) * s.head_dim) {}
+};
+
+template <typename T>
+void ForwardBlock(const AttentionForwardArgs& args, const Group& group,
+                  int64_t head, const Block& b, const ForwardMemory& m) {
+  const AttentionShape& s = args.shape;
+  const HeadRows queries = {group.sequence, head, b.first, b.rows};
+  LoadRows<T>(s, args.qkv, s.qkv_width(), queries, m.q);
+  Product(false, true, b.rows, b.keys, s.head_dim, s.scale, m.q, m.k, 0.0f,
+          m.scores);
+  const int64_t token = group.sequence * s.seq + b.first;
   for (int64_t i = 0; i < b.rows; ++i) {
     args.lse[(token + i) * s.num_heads + head] =
-        SoftmaxRow(args.scratch + i * b.keys, b.first + i + 1, b.keys);
+        SoftmaxRow(m.scores + i * b.keys, b.first + i + 1, b.keys);
   }
-  float* out = args.out + token * s.out_width() + head * s.head_dim;
-  Sgemm({false, false, b.rows, s.head_dim, b.keys, 1.0f, args.scratch, b.keys,
-         v, s.qkv_width(), 0.0f, out, s.out_width()});
+  Product(false, false, b.rows, s.head_dim, b.keys, 1.0f, m.scores, m.v, 0.0f,
+          m.out);
+  StoreRows<T>(s, m.out, queries, s.out_width(), args.out);
+}
+
+template <typename T>
+void Forward(const AttentionForwardArgs& args) {
+  const AttentionShape& s = args.shape;
+  const ForwardMemory m(s, args.scratch);
+  ForEachGroup(s, [&](const Group& group) {
+    LoadRows<T>(s, args.qkv, s.qkv_width(), KeysOf(s, group), m.k);
+    LoadRows<T>(s, args.qkv, s.qkv_width(), ValuesOf(s, group), m.v);
+    ForEachBlock(s, group, [&](int64_t head, const Block& block) {
+      ForwardBlock<T>(args, group, head, block, m);
+    });
+  });
 }
 
 float Dot(const float* a, const float* b, int64_t count) {
@@ -134,85 +211,101 @@ void SoftmaxGradRow(float lse, float delta, int64_t seen, int64_t keys,
   std::fill(d_p + padded, d_p + keys, 0.0f);
 }
 
+// What backward works on, in scratch.
+struct BackwardMemory {
+  float* p;   // [rows, keys]
+  float* ds;  // [rows, keys]
+  float* k;   // [seq, head_dim], like the next three
+  float* v;
+  float* d_k;
+  float* d_v;
+  float* q;  // [rows, head_dim], like the next three
+  float* d_q;
+  float* out;
+  float* d_out;
+
+  BackwardMemory(const AttentionShape& s, float* scratch)
+      : p(scratch),
+        ds(p + kBlock * s.seq),
+        k(ds + kBlock * s.seq),
+        v(k + s.seq * s.head_dim),
+        d_k(v + s.seq * s.head_dim),
+        d_v(d_k + s.seq * s.head_dim),
+        q(d_v + s.seq * s.head_dim),
+        d_q(q + BlockRows(s) * s.head_dim),
+        out(d_q + BlockRows(s) * s.head_dim),
+        d_out(out + BlockRows(s) * s.head_dim) {}
+};
+
 // Writes dq of the block and adds to dk, dv of the keys it sees.
-void BackwardBlock(const AttentionBackwardArgs& args, int64_t sequence,
-                   int64_t head, const Block& b) {
+template <typename T>
+void BackwardBlock(const AttentionBackwardArgs& args, const Group& group,
+                   int64_t head, const Block& b, const BackwardMemory& m) {
   const AttentionShape& s = args.shape;
-  const Heads heads = HeadsOf(s, head);
-  const int64_t q = HeadOffset(s, sequence, heads.q);
-  const int64_t k = HeadOffset(s, sequence, heads.k);
-  const int64_t v = HeadOffset(s, sequence, heads.v);
-  const int64_t width = s.qkv_width();
-  const int64_t token = sequence * s.seq + b.first;
-  const int64_t out_at = token * s.out_width() + head * s.head_dim;
-  const float* d_out = args.d_out + out_at;
-  float* p = args.scratch;                    // [rows, keys]
-  float* ds = args.scratch + kBlock * s.seq;  // [rows, keys]
-
-  Scores(s, b, args.qkv + q, args.qkv + k, p);
-  Sgemm({false, true, b.rows, b.keys, s.head_dim, 1.0f, d_out, s.out_width(),
-         args.qkv + v, width, 0.0f, ds, b.keys});
+  const HeadRows queries = {group.sequence, head, b.first, b.rows};
+  LoadRows<T>(s, args.qkv, s.qkv_width(), queries, m.q);
+  LoadRows<T>(s, args.out, s.out_width(), queries, m.out);
+  LoadRows<T>(s, args.d_out, s.out_width(), queries, m.d_out);
+  Product(false, true, b.rows, b.keys, s.head_dim, s.scale, m.q, m.k, 0.0f,
+          m.p);
+  Product(false, true, b.rows, b.keys, s.head_dim, 1.0f, m.d_out, m.v, 0.0f,
+          m.ds);
+  const int64_t token = group.sequence * s.seq + b.first;
   for (int64_t i = 0; i < b.rows; ++i) {
-    const float delta = Dot(d_out + i * s.out_width(),
-                            args.out + out_at + i * s.out_width(), s.head_dim);
+    const float delta =
+        Dot(m.d_out + i * s.head_dim, m.out + i * s.head_dim, s.head_dim);
     SoftmaxGradRow(args.lse[(token + i) * s.num_heads + head], delta,
-                   b.first + i + 1, b.keys, p + i * b.keys, ds + i * b.keys);
+                   b.first + i + 1, b.keys, m.p + i * b.keys,
+                   m.ds + i * b.keys);
   }
-  const float* q_rows = args.qkv + q + b.first * width;
-  Sgemm({true, false, b.keys, s.head_dim, b.rows, 1.0f, p, b.keys, d_out,
-         s.out_width(), 1.0f, args.d_qkv + v, width});
-  Sgemm({true, false, b.keys, s.head_dim, b.rows, s.scale, ds, b.keys, q_rows,
-         width, 1.0f, args.d_qkv + k, width});
-  Sgemm({false, false, b.rows, s.head_dim, b.keys, s.scale, ds, b.keys,
-         args.qkv + k, width, 0.0f, args.d_qkv + q + b.first * width, width});
+  Product(true, false, b.keys, s.head_dim, b.rows, 1.0f, m.p, m.d_out, 1.0f,
+          m.d_v);
+  Product(true, false, b.keys, s.head_dim, b.rows, s.scale, m.ds, m.q, 1.0f,
+          m.d_k);
+  Product(false, false, b.rows, s.head_dim, b.keys, s.scale, m.ds, m.k, 0.0f,
+          m.d_q);
+  StoreRows<T>(s, m.d_q, queries, s.qkv_width(), args.d_qkv);
 }
 
-void ZeroKeysAndValues(const AttentionBackwardArgs& args) {
+template <typename T>
+void Backward(const AttentionBackwardArgs& args) {
   const AttentionShape& s = args.shape;
-  const int64_t queries = s.num_heads * s.head_dim;
-  for (int64_t token = 0; token < s.tokens(); ++token) {
-    std::memset(args.d_qkv + token * s.qkv_width() + queries, 0,
-                (s.qkv_width() - queries) * sizeof(float));
-  }
-}
-
-// Calls f(sequence, head, block), heads and blocks ascending.
-template <typename F>
-void ForEachBlock(const AttentionShape& s, F&& f) {
-  for (int64_t sequence = 0; sequence < s.batch; ++sequence) {
-    for (int64_t head = 0; head < s.num_heads; ++head) {
-      for (int64_t first = 0; first < s.seq; first += kBlock) {
-        f(sequence, head, BlockAt(s, first));
-      }
-    }
-  }
+  const BackwardMemory m(s, args.scratch);
+  ForEachGroup(s, [&](const Group& group) {
+    LoadRows<T>(s, args.qkv, s.qkv_width(), KeysOf(s, group), m.k);
+    LoadRows<T>(s, args.qkv, s.qkv_width(), ValuesOf(s, group), m.v);
+    std::fill_n(m.d_k, s.seq * s.head_dim, 0.0f);
+    std::fill_n(m.d_v, s.seq * s.head_dim, 0.0f);
+    ForEachBlock(s, group, [&](int64_t head, const Block& block) {
+      BackwardBlock<T>(args, group, head, block, m);
+    });
+    StoreRows<T>(s, m.d_k, KeysOf(s, group), s.qkv_width(), args.d_qkv);
+    StoreRows<T>(s, m.d_v, ValuesOf(s, group), s.qkv_width(), args.d_qkv);
+  });
 }
 
 }  // namespace
 
 int64_t AttentionForwardScratchElements(const AttentionShape& shape) {
-  return kBlock * shape.seq;
+  return kBlock * shape.seq +
+         2 * (shape.seq + BlockRows(shape)) * shape.head_dim;
 }
 
 int64_t AttentionBackwardScratchElements(const AttentionShape& shape) {
-  return 2 * kBlock * shape.seq;
+  return 2 * kBlock * shape.seq +
+         4 * (shape.seq + BlockRows(shape)) * shape.head_dim;
 }
 
 void AttentionForward(const AttentionForwardArgs& args,
                       device::Stream& stream) {
-  ForEachBlock(args.shape,
-               [&](int64_t sequence, int64_t head, const Block& block) {
-                 ForwardBlock(args, sequence, head, block);
-               });
+  WithElementType(args.out.dtype,
+                  [&](auto type) { Forward<decltype(type)>(args); });
 }
 
 void AttentionBackward(const AttentionBackwardArgs& args,
                        device::Stream& stream) {
-  ZeroKeysAndValues(args);
-  ForEachBlock(args.shape,
-               [&](int64_t sequence, int64_t head, const Block& block) {
-                 BackwardBlock(args, sequence, head, block);
-               });
+  WithElementType(args.d_qkv.dtype,
+                  [&](auto type) { Backward<decltype(type)>(args); });
 }
 
 }  // namespace weft::ops

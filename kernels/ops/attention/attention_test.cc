@@ -12,10 +12,13 @@ namespace {
 using testing::Close;
 using testing::Doubles;
 using testing::Floats;
+using testing::Halves;
 using testing::InlineStream;
 using testing::RandomFloats;
+using testing::Rounded;
 using testing::SameBits;
 using testing::Unwritten;
+using testing::Widened;
 
 struct Case {
   std::string name;
@@ -128,6 +131,30 @@ TEST_P(Attention, RepeatsToTheBit) {
   EXPECT_TRUE(SameBits(out, out_));
   EXPECT_TRUE(SameBits(lse, lse_));
   EXPECT_TRUE(SameBits(Backward(), Backward()));
+}
+
+// What a call in bf16 gives is what one in fp32 gives, rounded.
+TEST_P(Attention, Bf16IsTheFp32ResultRounded) {
+  const Halves qkv = Rounded(qkv_);
+  const Halves d_out = Rounded(d_out_);
+  Halves out(out_.size());
+  Halves d_qkv(qkv.size());
+  Floats lse = Unwritten(lse_.size());
+  Floats scratch = Unwritten(AttentionBackwardScratchElements(s_));
+  AttentionForward({s_, qkv.data(), out.data(), lse.data(), scratch.data()},
+                   InlineStream());
+  AttentionBackward({s_, qkv.data(), out.data(), lse.data(), d_out.data(),
+                     d_qkv.data(), scratch.data()},
+                    InlineStream());
+
+  qkv_ = Widened(qkv);
+  d_out_ = Widened(d_out);
+  AttentionForward({s_, qkv_.data(), out_.data(), lse_.data(), scratch.data()},
+                   InlineStream());
+  EXPECT_TRUE(SameBits(out, Rounded(out_)));
+  EXPECT_TRUE(SameBits(lse, lse_));
+  out_ = Widened(out);
+  EXPECT_TRUE(SameBits(d_qkv, Rounded(Backward())));
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -13,8 +13,8 @@ namespace weft::ops {
 struct BiasForwardArgs {
   int64_t rows = 0;
   int64_t columns = 0;
-  const float* bias = nullptr;  // [columns]
-  float* y = nullptr;           // [rows, columns], added to
+  ConstTensor bias;  // [columns], in the format of y
+  Tensor y;          // [rows, columns], added to
 };
 void BiasForward(const BiasForwardArgs& args, device::Stream& stream);
 
@@ -22,8 +22,8 @@ void BiasForward(const BiasForwardArgs& args, device::Stream& stream);
 struct BiasWgradArgs {
   int64_t rows = 0;
   int64_t columns = 0;
-  const float* dy = nullptr;  // [rows, columns]
-  float* dbias = nullptr;     // [columns]; zero-filled when rows == 0
+  ConstTensor dy;  // [rows, columns]
+  Tensor dbias;    // [columns]; zero-filled when rows == 0
   bool accumulate = false;
 };
 void BiasWgrad(const BiasWgradArgs& args, device::Stream& stream);

@@ -1,31 +1,49 @@
 #include <algorithm>
 
 #include "kernels/ops/bias/bias.h"
+#include "kernels/ops/math/elements.h"
 
 namespace weft::ops {
+namespace {
 
-void BiasForward(const BiasForwardArgs& args, device::Stream& stream) {
+template <typename T>
+void Forward(const BiasForwardArgs& args) {
+  const T* bias = Elements<T>(args.bias);
   for (int64_t row = 0; row < args.rows; ++row) {
-    float* y = args.y + row * args.columns;
-    for (int64_t i = 0; i < args.columns; ++i) y[i] += args.bias[i];
+    T* y = Elements<T>(args.y) + row * args.columns;
+    simd::ForEach8(args.columns, [&](int64_t i, auto lanes) {
+      simd::Store(y + i, simd::Load(y + i, lanes) + simd::Load(bias + i, lanes),
+                  lanes);
+    });
   }
 }
 
-void BiasWgrad(const BiasWgradArgs& args, device::Stream& stream) {
+template <typename T>
+void Wgrad(const BiasWgradArgs& args) {
   constexpr int64_t kColumns = 256;  // sums held at a time
   for (int64_t begin = 0; begin < args.columns; begin += kColumns) {
     const int64_t columns = std::min(kColumns, args.columns - begin);
     double sums[kColumns] = {};
     for (int64_t row = 0; row < args.rows; ++row) {
-      const float* dy = args.dy + row * args.columns + begin;
-      for (int64_t i = 0; i < columns; ++i) sums[i] += dy[i];
+      const T* dy = Elements<T>(args.dy) + row * args.columns + begin;
+      for (int64_t i = 0; i < columns; ++i) sums[i] += ToFloat(dy[i]);
     }
-    float* dbias = args.dbias + begin;
-    for (int64_t i = 0; i < columns; ++i) {
-      const float sum = static_cast<float>(sums[i]);
-      dbias[i] = args.accumulate ? dbias[i] + sum : sum;
-    }
+    float values[kColumns];
+    std::copy(sums, sums + columns, values);
+    WriteOrAdd(values, columns, args.accumulate, args.dbias + begin);
   }
+}
+
+}  // namespace
+
+void BiasForward(const BiasForwardArgs& args, device::Stream& stream) {
+  WithElementType(args.y.dtype,
+                  [&](auto type) { Forward<decltype(type)>(args); });
+}
+
+void BiasWgrad(const BiasWgradArgs& args, device::Stream& stream) {
+  WithElementType(args.dy.dtype,
+                  [&](auto type) { Wgrad<decltype(type)>(args); });
 }
 
 }  // namespace weft::ops

@@ -9,10 +9,14 @@ namespace {
 using testing::Close;
 using testing::Doubles;
 using testing::Floats;
+using testing::Halves;
 using testing::InlineStream;
 using testing::RandomFloats;
+using testing::RandomHalves;
+using testing::Rounded;
 using testing::SameBits;
 using testing::Unwritten;
+using testing::Widened;
 
 struct Shape {
   int64_t rows;
@@ -53,6 +57,31 @@ TEST_P(Bias, WgradAccumulatesWithOneRounding) {
   Floats expected = Wgrad(Unwritten(s_.columns), false);
   for (size_t i = 0; i < expected.size(); ++i) expected[i] += initial[i];
   EXPECT_TRUE(SameBits(Wgrad(initial, true), expected));
+}
+
+TEST_P(Bias, Bf16IsTheFp32ResultRounded) {
+  const int64_t count = s_.rows * s_.columns;
+  const Halves bias = RandomHalves(s_.columns, 2);
+  Halves y = RandomHalves(count, 3);
+  const Halves dy = y;
+  Floats wide_y = Widened(y);
+  const Floats wide_bias = Widened(bias);
+  BiasForward({s_.rows, s_.columns, bias.data(), y.data()}, InlineStream());
+  BiasForward({s_.rows, s_.columns, wide_bias.data(), wide_y.data()},
+              InlineStream());
+  EXPECT_TRUE(SameBits(y, Rounded(wide_y)));
+
+  const Floats wide_dy = Widened(dy);
+  Floats wide_dbias(s_.columns);
+  Floats mixed_dbias(s_.columns);
+  Halves dbias(s_.columns);
+  BiasWgrad({s_.rows, s_.columns, wide_dy.data(), wide_dbias.data()},
+            InlineStream());
+  BiasWgrad({s_.rows, s_.columns, dy.data(), mixed_dbias.data()},
+            InlineStream());
+  BiasWgrad({s_.rows, s_.columns, dy.data(), dbias.data()}, InlineStream());
+  EXPECT_TRUE(SameBits(mixed_dbias, wide_dbias));
+  EXPECT_TRUE(SameBits(dbias, Rounded(wide_dbias)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Bias,

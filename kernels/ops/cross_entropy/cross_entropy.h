@@ -20,7 +20,7 @@ inline constexpr int32_t kIgnoredLabel = -1;
 struct CrossEntropyForwardArgs {
   int64_t tokens = 0;
   int64_t vocab = 0;
-  const float* logits = nullptr;    // [tokens, vocab]
+  ConstTensor logits;               // [tokens, vocab]
   const int32_t* labels = nullptr;  // [tokens]
   float* lse = nullptr;             // [tokens], of ignored tokens too
   double* loss_sum = nullptr;       // [1], over the tokens not ignored
@@ -33,11 +33,11 @@ void CrossEntropyForward(const CrossEntropyForwardArgs& args,
 struct CrossEntropyBackwardArgs {
   int64_t tokens = 0;
   int64_t vocab = 0;
-  const float* logits = nullptr;    // [tokens, vocab]
+  ConstTensor logits;               // [tokens, vocab]
   const int32_t* labels = nullptr;  // [tokens]
   const float* lse = nullptr;       // [tokens]
   float scale = 1.0f;
-  float* d_logits = nullptr;  // [tokens, vocab]
+  Tensor d_logits;  // [tokens, vocab], in the format of logits
 };
 void CrossEntropyBackward(const CrossEntropyBackwardArgs& args,
                           device::Stream& stream);

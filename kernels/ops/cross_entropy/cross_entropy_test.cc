@@ -12,10 +12,13 @@ namespace {
 using testing::Close;
 using testing::Doubles;
 using testing::Floats;
+using testing::Halves;
 using testing::InlineStream;
 using testing::RandomFloats;
+using testing::Rounded;
 using testing::SameBits;
 using testing::Unwritten;
+using testing::Widened;
 
 struct Case {
   int64_t vocab;
@@ -101,6 +104,28 @@ TEST_P(CrossEntropy, BackwardInPlaceGivesTheSameBits) {
                        InlineStream());
   EXPECT_TRUE(SameBits(
       in_place, Backward(logits_.data(), 0.5f, Unwritten(logits_.size()))));
+}
+
+TEST_P(CrossEntropy, Bf16IsTheFp32ResultRounded) {
+  const Halves logits = Rounded(logits_);
+  const Floats wide = Widened(logits);
+  Floats lse = Unwritten(tokens());
+  double loss = -1;
+  double wide_loss = -2;
+  CrossEntropyForward({tokens(), c_.vocab, logits.data(), c_.labels.data(),
+                       lse.data(), &loss, nullptr},
+                      InlineStream());
+  CrossEntropyForward({tokens(), c_.vocab, wide.data(), c_.labels.data(),
+                       lse_.data(), &wide_loss, nullptr},
+                      InlineStream());
+  EXPECT_EQ(loss, wide_loss);
+  EXPECT_TRUE(SameBits(lse, lse_));
+  Halves d_logits(logits.size());
+  CrossEntropyBackward({tokens(), c_.vocab, logits.data(), c_.labels.data(),
+                        lse.data(), 0.25f, d_logits.data()},
+                       InlineStream());
+  EXPECT_TRUE(SameBits(
+      d_logits, Rounded(Backward(wide.data(), 0.25f, Unwritten(wide.size())))));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, CrossEntropy,

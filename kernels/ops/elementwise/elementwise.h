@@ -1,4 +1,5 @@
-// Flat element-by-element ops. In each, `out` may be an input.
+// Flat element-by-element ops. In each, `out` may be an input. All tensors of a
+// call but those of Copy have one format.
 #ifndef WEFT_KERNELS_OPS_ELEMENTWISE_ELEMENTWISE_H_
 #define WEFT_KERNELS_OPS_ELEMENTWISE_ELEMENTWISE_H_
 
@@ -11,9 +12,9 @@ namespace weft::ops {
 // out = a + b
 struct AddArgs {
   int64_t count = 0;
-  const float* a = nullptr;
-  const float* b = nullptr;
-  float* out = nullptr;
+  ConstTensor a;
+  ConstTensor b;
+  Tensor out;
 };
 void Add(const AddArgs& args, device::Stream& stream);
 
@@ -21,8 +22,8 @@ void Add(const AddArgs& args, device::Stream& stream);
 struct ScaleArgs {
   int64_t count = 0;
   float factor = 1.0f;
-  const float* x = nullptr;
-  float* out = nullptr;
+  ConstTensor x;
+  Tensor out;
 };
 void Scale(const ScaleArgs& args, device::Stream& stream);
 
@@ -56,15 +57,16 @@ void SigmoidDgrad(const SigmoidDgradArgs& args, device::Stream& stream);
 struct FillArgs {
   int64_t count = 0;
   float value = 0.0f;
-  float* out = nullptr;
+  Tensor out;
 };
 void Fill(const FillArgs& args, device::Stream& stream);
 
-// out = x. The ranges are equal or do not overlap.
+// out = x, converted to the format of `out`. The ranges do not overlap, or, in
+// one format, are equal.
 struct CopyArgs {
   int64_t count = 0;
-  const float* x = nullptr;
-  float* out = nullptr;
+  ConstTensor x;
+  Tensor out;
 };
 void Copy(const CopyArgs& args, device::Stream& stream);
 

@@ -3,16 +3,32 @@
 #include <cstring>
 
 #include "kernels/ops/elementwise/elementwise.h"
+#include "kernels/ops/math/elements.h"
 
 namespace weft::ops {
 
 void Add(const AddArgs& args, device::Stream& stream) {
-  for (int64_t i = 0; i < args.count; ++i) args.out[i] = args.a[i] + args.b[i];
+  WithElementType(args.out.dtype, [&](auto type) {
+    using T = decltype(type);
+    const T* a = Elements<T>(args.a);
+    const T* b = Elements<T>(args.b);
+    T* out = Elements<T>(args.out);
+    simd::ForEach8(args.count, [&](int64_t i, auto lanes) {
+      simd::Store(out + i, simd::Load(a + i, lanes) + simd::Load(b + i, lanes),
+                  lanes);
+    });
+  });
 }
 
 void Scale(const ScaleArgs& args, device::Stream& stream) {
-  for (int64_t i = 0; i < args.count; ++i)
-    args.out[i] = args.factor * args.x[i];
+  WithElementType(args.out.dtype, [&](auto type) {
+    using T = decltype(type);
+    const T* x = Elements<T>(args.x);
+    T* out = Elements<T>(args.out);
+    simd::ForEach8(args.count, [&](int64_t i, auto lanes) {
+      simd::Store(out + i, args.factor * simd::Load(x + i, lanes), lanes);
+    });
+  });
 }
 
 void Axpy(const AxpyArgs& args, device::Stream& stream) {
@@ -34,12 +50,26 @@ void SigmoidDgrad(const SigmoidDgradArgs& args, device::Stream& stream) {
 }
 
 void Fill(const FillArgs& args, device::Stream& stream) {
-  std::fill_n(args.out, args.count, args.value);
+  WithElementType(args.out.dtype, [&](auto type) {
+    using T = decltype(type);
+    T value;
+    SetElement(&value, args.value);
+    std::fill_n(Elements<T>(args.out), args.count, value);
+  });
 }
 
 void Copy(const CopyArgs& args, device::Stream& stream) {
-  if (args.count == 0 || args.x == args.out) return;
-  std::memcpy(args.out, args.x, args.count * sizeof(float));
+  if (args.count == 0 || args.x.data == args.out.data) return;
+  if (args.x.dtype == args.out.dtype) {
+    std::memcpy(args.out.data, args.x.data, args.count * SizeOf(args.x.dtype));
+    return;
+  }
+  WithElementType(args.x.dtype, [&](auto from) {
+    WithElementType(args.out.dtype, [&](auto to) {
+      ConvertElements(Elements<decltype(from)>(args.x), args.count,
+                      Elements<decltype(to)>(args.out));
+    });
+  });
 }
 
 }  // namespace weft::ops

@@ -9,10 +9,13 @@ namespace weft::ops {
 namespace {
 
 using testing::Floats;
+using testing::Halves;
 using testing::InlineStream;
 using testing::RandomFloats;
+using testing::Rounded;
 using testing::SameBits;
 using testing::Unwritten;
+using testing::Widened;
 
 class Elementwise : public ::testing::TestWithParam<int64_t> {
  protected:
@@ -102,6 +105,36 @@ TEST_P(Elementwise, FillAndCopy) {
   EXPECT_TRUE(SameBits(out, a_));
   Copy({n_, out.data(), out.data()}, InlineStream());
   EXPECT_TRUE(SameBits(out, a_));
+}
+
+TEST_P(Elementwise, Bf16IsTheFp32ResultRounded) {
+  const Halves a = Rounded(a_);
+  const Halves b = Rounded(b_);
+  Floats sum;
+  Floats product;
+  for (int64_t i = 0; i < n_; ++i) {
+    sum.push_back(ToFloat(a[i]) + ToFloat(b[i]));
+    product.push_back(1.7f * ToFloat(a[i]));
+  }
+  Halves out(n_);
+  Add({n_, a.data(), b.data(), out.data()}, InlineStream());
+  EXPECT_TRUE(SameBits(out, Rounded(sum)));
+  Scale({n_, 1.7f, a.data(), out.data()}, InlineStream());
+  EXPECT_TRUE(SameBits(out, Rounded(product)));
+  Fill({n_, 1.0039f, out.data()}, InlineStream());
+  EXPECT_TRUE(SameBits(out, Rounded(Floats(n_, 1.0039f))));
+}
+
+TEST_P(Elementwise, CopyConvertsBetweenFormats) {
+  Halves narrow(n_);
+  Copy({n_, a_.data(), narrow.data()}, InlineStream());
+  EXPECT_TRUE(SameBits(narrow, Rounded(a_)));
+  Floats wide = Unwritten(n_);
+  Copy({n_, narrow.data(), wide.data()}, InlineStream());
+  EXPECT_TRUE(SameBits(wide, Widened(narrow)));
+  Halves same(n_);
+  Copy({n_, narrow.data(), same.data()}, InlineStream());
+  EXPECT_TRUE(SameBits(same, narrow));
 }
 
 INSTANTIATE_TEST_SUITE_P(Counts, Elementwise,

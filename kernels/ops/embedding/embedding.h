@@ -14,8 +14,8 @@ struct EmbeddingForwardArgs {
   int64_t vocab = 0;
   int64_t hidden = 0;
   const int32_t* ids = nullptr;  // [tokens]
-  const float* table = nullptr;  // [vocab, hidden]
-  float* out = nullptr;          // [tokens, hidden]
+  ConstTensor table;             // [vocab, hidden]
+  Tensor out;                    // [tokens, hidden], in the table's format
 };
 void EmbeddingForward(const EmbeddingForwardArgs& args, device::Stream& stream);
 
@@ -30,8 +30,8 @@ struct EmbeddingBackwardArgs {
   int64_t vocab = 0;
   int64_t hidden = 0;
   const int32_t* ids = nullptr;  // [tokens]
-  const float* d_out = nullptr;  // [tokens, hidden]
-  float* d_table = nullptr;      // [vocab, hidden]
+  ConstTensor d_out;             // [tokens, hidden]
+  Tensor d_table;                // [vocab, hidden]
   bool accumulate = false;
   int32_t* scratch = nullptr;
 };

@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/ops/embedding/embedding.h"
+#include "kernels/ops/math/elements.h"
 
 namespace weft::ops {
 namespace {
@@ -25,24 +27,20 @@ void GroupTokens(const EmbeddingBackwardArgs& args, int32_t* ends,
 constexpr int64_t kColumns = 256;  // sums held at a time
 
 // One row of the table: sum the gradients of its tokens, then write or add.
+template <typename T>
 void SumRow(const EmbeddingBackwardArgs& args, const int32_t* tokens,
-            int64_t count, float* d_row) {
+            int64_t count, int64_t row) {
   for (int64_t begin = 0; begin < args.hidden; begin += kColumns) {
-    const int64_t columns =
-        args.hidden - begin < kColumns ? args.hidden - begin : kColumns;
+    const int64_t columns = std::min(kColumns, args.hidden - begin);
+    const T* d_out = Elements<T>(args.d_out) + begin;
     float sums[kColumns];
-    std::memcpy(sums, args.d_out + tokens[0] * args.hidden + begin,
-                columns * sizeof(float));
+    ConvertElements(d_out + tokens[0] * args.hidden, columns, sums);
     for (int64_t j = 1; j < count; ++j) {
-      const float* d_out = args.d_out + tokens[j] * args.hidden + begin;
-      for (int64_t i = 0; i < columns; ++i) sums[i] += d_out[i];
+      const T* d_token = d_out + tokens[j] * args.hidden;
+      for (int64_t i = 0; i < columns; ++i) sums[i] += ToFloat(d_token[i]);
     }
-    float* out = d_row + begin;
-    if (args.accumulate) {
-      for (int64_t i = 0; i < columns; ++i) out[i] += sums[i];
-    } else {
-      std::memcpy(out, sums, columns * sizeof(float));
-    }
+    WriteOrAdd(sums, columns, args.accumulate,
+               args.d_table + (row * args.hidden + begin));
   }
 }
 
@@ -50,10 +48,10 @@ void SumRow(const EmbeddingBackwardArgs& args, const int32_t* tokens,
 
 void EmbeddingForward(const EmbeddingForwardArgs& args,
                       device::Stream& stream) {
+  const int64_t row_bytes = args.hidden * SizeOf(args.out.dtype);
   for (int64_t t = 0; t < args.tokens; ++t) {
-    std::memcpy(args.out + t * args.hidden,
-                args.table + args.ids[t] * args.hidden,
-                args.hidden * sizeof(float));
+    std::memcpy((args.out + t * args.hidden).data,
+                (args.table + args.ids[t] * args.hidden).data, row_bytes);
   }
 }
 
@@ -66,14 +64,16 @@ void EmbeddingBackward(const EmbeddingBackwardArgs& args,
   int32_t* ends = args.scratch;
   int32_t* tokens_of = args.scratch + args.vocab;
   GroupTokens(args, ends, tokens_of);
+  const int64_t row_bytes = args.hidden * SizeOf(args.d_table.dtype);
   int32_t begin = 0;
   for (int64_t v = 0; v < args.vocab; ++v) {
-    float* d_row = args.d_table + v * args.hidden;
     const int32_t count = ends[v] - begin;
     if (count > 0) {
-      SumRow(args, tokens_of + begin, count, d_row);
+      WithElementType(args.d_out.dtype, [&](auto type) {
+        SumRow<decltype(type)>(args, tokens_of + begin, count, v);
+      });
     } else if (!args.accumulate) {
-      std::memset(d_row, 0, args.hidden * sizeof(float));
+      std::memset((args.d_table + v * args.hidden).data, 0, row_bytes);
     }
     begin = ends[v];
   }

@@ -9,10 +9,14 @@ namespace weft::ops {
 namespace {
 
 using testing::Floats;
+using testing::Halves;
 using testing::InlineStream;
 using testing::RandomFloats;
+using testing::RandomHalves;
+using testing::Rounded;
 using testing::SameBits;
 using testing::Unwritten;
+using testing::Widened;
 
 using Ints = std::vector<int32_t>;
 
@@ -68,6 +72,27 @@ TEST_P(Embedding, BackwardAddsTokensInOrder) {
   Floats sum = initial;
   for (size_t i = 0; i < sum.size(); ++i) sum[i] += expected[i];
   EXPECT_TRUE(SameBits(Backward(d_out, initial, true), sum));
+}
+
+TEST_P(Embedding, Bf16IsTheFp32ResultRounded) {
+  const Halves table = RandomHalves(c_.vocab * c_.hidden, 1);
+  Halves out(tokens() * c_.hidden);
+  EmbeddingForward(
+      {tokens(), c_.vocab, c_.hidden, c_.ids.data(), table.data(), out.data()},
+      InlineStream());
+  for (size_t i = 0; i < out.size(); ++i) {
+    const int64_t row = c_.ids[i / c_.hidden];
+    EXPECT_EQ(out[i].bits, table[row * c_.hidden + i % c_.hidden].bits);
+  }
+  const Halves d_out = RandomHalves(tokens() * c_.hidden, 2);
+  const Floats wide =
+      Backward(Widened(d_out), Unwritten(c_.vocab * c_.hidden), false);
+  Halves d_table(wide.size());
+  Ints scratch(EmbeddingBackwardScratchElements(tokens(), c_.vocab), -7);
+  EmbeddingBackward({tokens(), c_.vocab, c_.hidden, c_.ids.data(), d_out.data(),
+                     d_table.data(), false, scratch.data()},
+                    InlineStream());
+  EXPECT_TRUE(SameBits(d_table, Rounded(wide)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Embedding,

@@ -1,4 +1,5 @@
-// Matrix products in fp32, row-major.
+// Matrix products, row-major. Each operand has a format of its own; products
+// are summed in fp32.
 //
 // On the CPU by oneDNN's sgemm, which (seen in 2.6)
 // - asks OpenMP for threads: launch the process with OMP_NUM_THREADS=1;
@@ -9,6 +10,9 @@
 // - when adding to C, rounds several times for a large k (above 384, or 256
 //   without AVX-512) or for a C of one row or column. Gemm does not: it holds
 //   the product apart in 128 KiB of stack, then adds.
+//
+// Operands in bf16 are widened panel by panel (it has no product of them), in
+// 384 KiB of stack in all; the sum then runs over panels of 256, ascending.
 #ifndef WEFT_KERNELS_OPS_GEMM_GEMM_H_
 #define WEFT_KERNELS_OPS_GEMM_GEMM_H_
 
@@ -33,11 +37,11 @@ struct GemmArgs {
   int64_t k = 0;
   float alpha = 1.0f;
   bool accumulate = false;
-  const float* a = nullptr;
+  ConstTensor a;
   int64_t lda = 0;  // elements between rows of A; 0: rows are dense
-  const float* b = nullptr;
+  ConstTensor b;
   int64_t ldb = 0;
-  float* c = nullptr;
+  Tensor c;
   int64_t ldc = 0;
 };
 void Gemm(const GemmArgs& args, device::Stream& stream);
@@ -47,9 +51,9 @@ struct LinearForwardArgs {
   int64_t rows = 0;
   int64_t in = 0;
   int64_t out = 0;
-  const float* x = nullptr;       // [rows, in]
-  const float* weight = nullptr;  // [out, in]
-  float* y = nullptr;             // [rows, out]
+  ConstTensor x;       // [rows, in]
+  ConstTensor weight;  // [out, in]
+  Tensor y;            // [rows, out]
   bool accumulate = false;
 };
 void LinearForward(const LinearForwardArgs& args, device::Stream& stream);
@@ -59,9 +63,9 @@ struct LinearDgradArgs {
   int64_t rows = 0;
   int64_t in = 0;
   int64_t out = 0;
-  const float* dy = nullptr;      // [rows, out]
-  const float* weight = nullptr;  // [out, in]
-  float* dx = nullptr;            // [rows, in]
+  ConstTensor dy;      // [rows, out]
+  ConstTensor weight;  // [out, in]
+  Tensor dx;           // [rows, in]
   bool accumulate = false;
 };
 void LinearDgrad(const LinearDgradArgs& args, device::Stream& stream);
@@ -71,9 +75,9 @@ struct LinearWgradArgs {
   int64_t rows = 0;
   int64_t in = 0;
   int64_t out = 0;
-  const float* dy = nullptr;  // [rows, out]
-  const float* x = nullptr;   // [rows, in]
-  float* dweight = nullptr;   // [out, in]; zero-filled when rows == 0
+  ConstTensor dy;  // [rows, out]
+  ConstTensor x;   // [rows, in]
+  Tensor dweight;  // [out, in]; zero-filled when rows == 0
   bool accumulate = false;
 };
 void LinearWgrad(const LinearWgradArgs& args, device::Stream& stream);

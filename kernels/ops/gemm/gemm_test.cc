@@ -14,11 +14,15 @@ namespace {
 using testing::Close;
 using testing::Doubles;
 using testing::Floats;
+using testing::Halves;
 using testing::InlineStream;
 using testing::RandomFloats;
+using testing::RandomHalves;
+using testing::Rounded;
 using testing::SameBits;
 using testing::ToDoubles;
 using testing::Unwritten;
+using testing::Widened;
 
 struct Operands {
   Floats a;
@@ -107,6 +111,54 @@ TEST_P(GemmShapes, RepeatsToTheBitFromAnyAlignmentAndThread) {
   for (const Floats& result : results) {
     EXPECT_TRUE(SameBits(result, expected));
   }
+}
+
+// Operands of both formats, products of one or more panels of k. Against a
+// double loop over the same numbers: the sum in fp32, and one rounding.
+TEST_P(GemmShapes, OperandsMayBeBf16) {
+  GemmArgs g = Shape();
+  const Operands x = MakeOperands(g);
+  const Halves a = Rounded(x.a);
+  const Halves b = Rounded(x.b);
+  const Floats wide_a = Widened(a);
+  const Floats wide_b = Widened(b);
+  const Doubles expected = Product(g, {wide_a, wide_b});
+  const double sum_error = 4e-6 * std::sqrt(g.k);
+  Floats c = Unwritten(g.m * g.n);
+  g.a = a.data();
+  g.b = b.data();
+  g.c = c.data();
+  Gemm(g, InlineStream());
+  EXPECT_TRUE(Close(c, expected, sum_error, 1e-6));
+
+  Floats mixed = Unwritten(g.m * g.n);
+  g.a = wide_a.data();
+  g.c = mixed.data();
+  Gemm(g, InlineStream());
+  EXPECT_TRUE(SameBits(mixed, c));
+
+  Halves rounded(g.m * g.n);
+  g.a = a.data();
+  g.c = rounded.data();
+  Gemm(g, InlineStream());
+  EXPECT_TRUE(SameBits(rounded, Rounded(c)));
+}
+
+TEST_P(GemmShapes, AccumulateInBf16RoundsTheProductAndThenTheSum) {
+  GemmArgs g = Shape();
+  const Operands x = MakeOperands(g);
+  const Floats product = RunGemm(g, x, Unwritten(g.m * g.n));
+  Halves c = RandomHalves(g.m * g.n, 3);
+  Floats expected;
+  for (size_t i = 0; i < c.size(); ++i) {
+    expected.push_back(ToFloat(c[i]) + ToFloat(ToBf16(product[i])));
+  }
+  g.a = x.a.data();
+  g.b = x.b.data();
+  g.c = c.data();
+  g.accumulate = true;
+  Gemm(g, InlineStream());
+  EXPECT_TRUE(SameBits(c, Rounded(expected)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Small, GemmShapes,

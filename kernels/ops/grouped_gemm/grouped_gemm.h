@@ -1,4 +1,5 @@
-// The linear layers of several experts over rows sorted by expert, in fp32.
+// The linear layers of several experts over rows sorted by expert. Formats and
+// sums are those of Gemm.
 //
 // Rows of expert e are offsets[e] .. offsets[e + 1]. An expert may have no row.
 #ifndef WEFT_KERNELS_OPS_GROUPED_GEMM_GROUPED_GEMM_H_
@@ -24,18 +25,18 @@ struct GroupedShape {
 // y = x W_e^T for the rows of each expert e.
 struct GroupedForwardArgs {
   GroupedShape shape;
-  const float* x = nullptr;       // [rows, in]
-  const float* weight = nullptr;  // [num_experts, out, in]
-  float* y = nullptr;             // [rows, out]
+  ConstTensor x;       // [rows, in]
+  ConstTensor weight;  // [num_experts, out, in]
+  Tensor y;            // [rows, out]
 };
 void GroupedForward(const GroupedForwardArgs& args, device::Stream& stream);
 
 // dx = dy W_e for the rows of each expert e.
 struct GroupedDgradArgs {
   GroupedShape shape;
-  const float* dy = nullptr;      // [rows, out]
-  const float* weight = nullptr;  // [num_experts, out, in]
-  float* dx = nullptr;            // [rows, in]
+  ConstTensor dy;      // [rows, out]
+  ConstTensor weight;  // [num_experts, out, in]
+  Tensor dx;           // [rows, in]
 };
 void GroupedDgrad(const GroupedDgradArgs& args, device::Stream& stream);
 
@@ -43,9 +44,9 @@ void GroupedDgrad(const GroupedDgradArgs& args, device::Stream& stream);
 // as zeros, or left as it is with `accumulate`.
 struct GroupedWgradArgs {
   GroupedShape shape;
-  const float* dy = nullptr;  // [rows, out]
-  const float* x = nullptr;   // [rows, in]
-  float* dweight = nullptr;   // [num_experts, out, in]
+  ConstTensor dy;  // [rows, out]
+  ConstTensor x;   // [rows, in]
+  Tensor dweight;  // [num_experts, out, in]
   bool accumulate = false;
 };
 void GroupedWgrad(const GroupedWgradArgs& args, device::Stream& stream);

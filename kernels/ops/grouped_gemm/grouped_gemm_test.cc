@@ -12,10 +12,13 @@ namespace {
 using testing::Close;
 using testing::Doubles;
 using testing::Floats;
+using testing::Halves;
 using testing::InlineStream;
 using testing::RandomFloats;
+using testing::Rounded;
 using testing::SameBits;
 using testing::Unwritten;
+using testing::Widened;
 
 constexpr int64_t kIn = 5;
 constexpr int64_t kOut = 7;
@@ -120,6 +123,31 @@ TEST_P(GroupedGemm, WgradAccumulates) {
   Floats expected = initial;
   for (size_t i = 0; i < expected.size(); ++i) expected[i] += once[i];
   EXPECT_TRUE(SameBits(sum, expected));
+}
+
+TEST_P(GroupedGemm, Bf16IsTheProductOfTheSameNumbersRounded) {
+  const Halves x = Rounded(x_);
+  const Halves w = Rounded(w_);
+  const Halves dy = Rounded(dy_);
+  Halves y(rows() * kOut);
+  Floats wide_y = Unwritten(rows() * kOut);
+  GroupedForward({shape_, x.data(), w.data(), y.data()}, InlineStream());
+  GroupedForward({shape_, x.data(), w.data(), wide_y.data()}, InlineStream());
+  EXPECT_TRUE(SameBits(y, Rounded(wide_y)));
+  EXPECT_TRUE(Close(
+      wide_y,
+      Forward(testing::ToDoubles(Widened(x)), testing::ToDoubles(Widened(w))),
+      1e-5, 1e-5));
+  Halves dx(rows() * kIn);
+  Floats wide_dx = Unwritten(rows() * kIn);
+  GroupedDgrad({shape_, dy.data(), w.data(), dx.data()}, InlineStream());
+  GroupedDgrad({shape_, dy.data(), w.data(), wide_dx.data()}, InlineStream());
+  EXPECT_TRUE(SameBits(dx, Rounded(wide_dx)));
+  Halves dw(w.size());
+  Floats wide_dw(w.size());
+  GroupedWgrad({shape_, dy.data(), x.data(), dw.data()}, InlineStream());
+  GroupedWgrad({shape_, dy.data(), x.data(), wide_dw.data()}, InlineStream());
+  EXPECT_TRUE(SameBits(dw, Rounded(wide_dw)));
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -10,7 +10,7 @@
 //   with t = dy * weight and xhat = x * rstd:
 //   dx = rstd * (t - xhat * mean(t * xhat))      dweight = sum dy * xhat
 //
-// All heads share one weight.
+// All heads share one weight. All tensors but dweight have one format.
 #ifndef WEFT_KERNELS_OPS_HEAD_NORM_HEAD_NORM_H_
 #define WEFT_KERNELS_OPS_HEAD_NORM_HEAD_NORM_H_
 
@@ -34,22 +34,22 @@ struct HeadNormShape {
 struct HeadNormForwardArgs {
   HeadNormShape shape;
   float eps = 1e-5f;
-  const float* weight = nullptr;  // [head_dim]
-  float* qkv = nullptr;           // [tokens, stride], read as x, written as y
-  float* x = nullptr;             // [tokens, kept_stride], written
-  float* rstd = nullptr;          // [tokens, rstd_stride], written
+  ConstTensor weight;     // [head_dim]
+  Tensor qkv;             // [tokens, stride], read as x, written as y
+  Tensor x;               // [tokens, kept_stride], written
+  float* rstd = nullptr;  // [tokens, rstd_stride], written
 };
 void HeadNormForward(const HeadNormForwardArgs& args, device::Stream& stream);
 
 // In place: dy becomes dx. Rows and heads are summed in order, in fp64.
 struct HeadNormBackwardArgs {
   HeadNormShape shape;
-  const float* weight = nullptr;  // [head_dim]
-  const float* x = nullptr;       // [tokens, kept_stride]
-  const float* rstd = nullptr;    // [tokens, rstd_stride]
-  float* d_qkv = nullptr;         // [tokens, stride], read as dy, written as dx
+  ConstTensor weight;           // [head_dim]
+  ConstTensor x;                // [tokens, kept_stride]
+  const float* rstd = nullptr;  // [tokens, rstd_stride]
+  Tensor d_qkv;                 // [tokens, stride], read as dy, written as dx
   // [head_dim]; zero-filled without tokens. Null: it is not computed.
-  float* dweight = nullptr;
+  Tensor dweight;
   bool accumulate = false;  // dweight
 };
 void HeadNormBackward(const HeadNormBackwardArgs& args, device::Stream& stream);

@@ -1,75 +1,103 @@
 #include <cmath>
 
 #include "kernels/ops/head_norm/head_norm.h"
+#include "kernels/ops/math/elements.h"
 
 namespace weft::ops {
 namespace {
 
 // dweight[i] = sum over tokens and heads.
+template <typename T>
 void Wgrad(const HeadNormBackwardArgs& args) {
   const HeadNormShape& s = args.shape;
+  const T* x = Elements<T>(args.x);
+  const T* dy = Elements<T>(args.d_qkv);
   for (int64_t i = 0; i < s.head_dim; ++i) {
     double sum = 0;
     for (int64_t token = 0; token < s.tokens; ++token) {
       for (int64_t head = 0; head < s.heads; ++head) {
         const int64_t at = head * s.head_dim + i;
-        const float xhat = args.x[token * s.kept_stride + at] *
+        const float xhat = ToFloat(x[token * s.kept_stride + at]) *
                            args.rstd[token * s.rstd_stride + head];
-        sum += args.d_qkv[token * s.stride + at] * xhat;
+        sum += ToFloat(dy[token * s.stride + at]) * xhat;
       }
     }
     const float value = static_cast<float>(sum);
-    args.dweight[i] = args.accumulate ? args.dweight[i] + value : value;
+    WriteOrAdd(&value, 1, args.accumulate, args.dweight + i);
   }
 }
 
-void DgradOfHead(const float* weight, const float* x, float rstd,
-                 int64_t head_dim, float* d) {
+template <typename T>
+void DgradOfHead(const T* weight, const T* x, float rstd, int64_t head_dim,
+                 T* d) {
   double products = 0;
   for (int64_t i = 0; i < head_dim; ++i) {
-    products += d[i] * weight[i] * (x[i] * rstd);
+    products += ToFloat(d[i]) * ToFloat(weight[i]) * (ToFloat(x[i]) * rstd);
   }
   const float mean = static_cast<float>(products / head_dim);
   for (int64_t i = 0; i < head_dim; ++i) {
-    d[i] = rstd * (d[i] * weight[i] - x[i] * rstd * mean);
+    const float t = ToFloat(d[i]) * ToFloat(weight[i]);
+    SetElement(d + i, rstd * (t - ToFloat(x[i]) * rstd * mean));
+  }
+}
+
+template <typename T>
+void Dgrad(const HeadNormBackwardArgs& args) {
+  const HeadNormShape& s = args.shape;
+  for (int64_t token = 0; token < s.tokens; ++token) {
+    for (int64_t head = 0; head < s.heads; ++head) {
+      const int64_t at = head * s.head_dim;
+      DgradOfHead(Elements<T>(args.weight),
+                  Elements<T>(args.x) + token * s.kept_stride + at,
+                  args.rstd[token * s.rstd_stride + head], s.head_dim,
+                  Elements<T>(args.d_qkv) + token * s.stride + at);
+    }
+  }
+}
+
+// x = y, then y = x * rstd * weight. Returns rstd.
+template <typename T>
+float ForwardOfHead(const T* weight, float eps, int64_t head_dim, T* x, T* y) {
+  double squares = 0;
+  for (int64_t i = 0; i < head_dim; ++i) {
+    x[i] = y[i];
+    squares += static_cast<double>(ToFloat(x[i])) * ToFloat(x[i]);
+  }
+  const float mean = static_cast<float>(squares / head_dim);
+  const float rstd = 1.0f / std::sqrt(mean + eps);
+  for (int64_t i = 0; i < head_dim; ++i) {
+    SetElement(y + i, ToFloat(x[i]) * rstd * ToFloat(weight[i]));
+  }
+  return rstd;
+}
+
+template <typename T>
+void Forward(const HeadNormForwardArgs& args) {
+  const HeadNormShape& s = args.shape;
+  for (int64_t token = 0; token < s.tokens; ++token) {
+    for (int64_t head = 0; head < s.heads; ++head) {
+      const int64_t at = head * s.head_dim;
+      args.rstd[token * s.rstd_stride + head] =
+          ForwardOfHead(Elements<T>(args.weight), args.eps, s.head_dim,
+                        Elements<T>(args.x) + token * s.kept_stride + at,
+                        Elements<T>(args.qkv) + token * s.stride + at);
+    }
   }
 }
 
 }  // namespace
 
 void HeadNormForward(const HeadNormForwardArgs& args, device::Stream& stream) {
-  const HeadNormShape& s = args.shape;
-  for (int64_t token = 0; token < s.tokens; ++token) {
-    for (int64_t head = 0; head < s.heads; ++head) {
-      float* y = args.qkv + token * s.stride + head * s.head_dim;
-      float* x = args.x + token * s.kept_stride + head * s.head_dim;
-      double squares = 0;
-      for (int64_t i = 0; i < s.head_dim; ++i) {
-        x[i] = y[i];
-        squares += static_cast<double>(x[i]) * x[i];
-      }
-      const float mean = static_cast<float>(squares / s.head_dim);
-      const float rstd = 1.0f / std::sqrt(mean + args.eps);
-      args.rstd[token * s.rstd_stride + head] = rstd;
-      for (int64_t i = 0; i < s.head_dim; ++i) {
-        y[i] = x[i] * rstd * args.weight[i];
-      }
-    }
-  }
+  WithElementType(args.qkv.dtype,
+                  [&](auto type) { Forward<decltype(type)>(args); });
 }
 
 void HeadNormBackward(const HeadNormBackwardArgs& args,
                       device::Stream& stream) {
-  const HeadNormShape& s = args.shape;
-  if (args.dweight != nullptr) Wgrad(args);
-  for (int64_t token = 0; token < s.tokens; ++token) {
-    for (int64_t head = 0; head < s.heads; ++head) {
-      DgradOfHead(args.weight,
-                  args.x + token * s.kept_stride + head * s.head_dim,
-                  args.rstd[token * s.rstd_stride + head], s.head_dim,
-                  args.d_qkv + token * s.stride + head * s.head_dim);
-    }
-  }
+  WithElementType(args.d_qkv.dtype, [&](auto type) {
+    if (args.dweight != nullptr) Wgrad<decltype(type)>(args);
+    Dgrad<decltype(type)>(args);
+  });
 }
 
 }  // namespace weft::ops

@@ -11,10 +11,13 @@ namespace {
 using testing::Close;
 using testing::Doubles;
 using testing::Floats;
+using testing::Halves;
 using testing::InlineStream;
 using testing::RandomFloats;
+using testing::Rounded;
 using testing::SameBits;
 using testing::Unwritten;
+using testing::Widened;
 
 constexpr float kEps = 1e-3f;
 
@@ -109,6 +112,39 @@ TEST_F(HeadNormTest, WeightGradientAccumulatesWithOneRounding) {
   Floats dweight = initial;
   Backward(dweight, true);
   EXPECT_TRUE(SameBits(dweight, expected));
+}
+
+TEST_F(HeadNormTest, Bf16IsTheFp32ResultRounded) {
+  const Halves weight = Rounded(weight_);
+  const Floats wide_weight = Widened(weight);
+  Halves qkv = Rounded(qkv_);
+  Floats wide_qkv = Widened(qkv);
+  Halves x(x_.size());
+  Floats wide_x(x_.size());
+  Floats rstd = Unwritten(rstd_.size());
+  Floats wide_rstd = Unwritten(rstd_.size());
+  HeadNormForward({kShape, kEps, weight.data(), qkv.data() + kOffset, x.data(),
+                   rstd.data()},
+                  InlineStream());
+  HeadNormForward({kShape, kEps, wide_weight.data(), wide_qkv.data() + kOffset,
+                   wide_x.data(), wide_rstd.data()},
+                  InlineStream());
+  EXPECT_TRUE(SameBits(qkv, Rounded(wide_qkv)));
+  EXPECT_TRUE(SameBits(x, Rounded(wide_x)));
+  EXPECT_TRUE(SameBits(rstd, wide_rstd));
+
+  Halves d = Rounded(dy_);
+  Floats wide_d = Widened(d);
+  Halves dweight(kShape.head_dim);
+  Floats wide_dweight(kShape.head_dim);
+  HeadNormBackward({kShape, weight.data(), x.data(), rstd.data(),
+                    d.data() + kOffset, dweight.data()},
+                   InlineStream());
+  HeadNormBackward({kShape, wide_weight.data(), wide_x.data(), rstd.data(),
+                    wide_d.data() + kOffset, wide_dweight.data()},
+                   InlineStream());
+  EXPECT_TRUE(SameBits(d, Rounded(wide_d)));
+  EXPECT_TRUE(SameBits(dweight, Rounded(wide_dweight)));
 }
 
 TEST(HeadNormEmptyTest, WithoutTokensTheWeightGradientIsZero) {

@@ -10,12 +10,16 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/bf16.h"
+
 namespace weft::ops::simd {
 
 inline constexpr int64_t kLanes = 8;
 
 using F8 = float __attribute__((vector_size(32)));
 using I8 = int32_t __attribute__((vector_size(32)));
+using U8 = uint32_t __attribute__((vector_size(32)));
+using H8 = uint16_t __attribute__((vector_size(16)));
 using F4 = float __attribute__((vector_size(16)));
 using D4 = double __attribute__((vector_size(32)));
 
@@ -44,6 +48,35 @@ inline F8 Load(const float* p, SomeLanes lanes, float fill = 0.0f) {
 inline void Store(float* p, F8 v, AllLanes) { std::memcpy(p, &v, sizeof(v)); }
 inline void Store(float* p, F8 v, SomeLanes lanes) {
   for (int64_t i = 0; i < lanes.count; ++i) p[i] = v[i];
+}
+
+// The same from and to memory in bf16: a load is exact, a store rounds to the
+// nearest even.
+inline F8 Load(const Bf16* p, AllLanes, float fill = 0.0f) {
+  H8 halves;
+  std::memcpy(&halves, p, sizeof(halves));
+  return (F8)(__builtin_convertvector(halves, U8) << 16);
+}
+inline F8 Load(const Bf16* p, SomeLanes lanes, float fill = 0.0f) {
+  float padded[kLanes];
+  for (int64_t i = 0; i < kLanes; ++i) padded[i] = fill;
+  for (int64_t i = 0; i < lanes.count; ++i) padded[i] = ToFloat(p[i]);
+  return Load(padded, AllLanes());
+}
+
+inline H8 RoundToBf16(F8 v) {
+  const U8 bits = (U8)v;
+  const U8 rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
+  const U8 nan = (bits >> 16) | 0x40;
+  return __builtin_convertvector(v == v ? rounded : nan, H8);
+}
+inline void Store(Bf16* p, F8 v, AllLanes) {
+  const H8 halves = RoundToBf16(v);
+  std::memcpy(p, &halves, sizeof(halves));
+}
+inline void Store(Bf16* p, F8 v, SomeLanes lanes) {
+  const H8 halves = RoundToBf16(v);
+  for (int64_t i = 0; i < lanes.count; ++i) p[i] = {halves[i]};
 }
 
 // `v` in the covered lanes, `fill` in the others.

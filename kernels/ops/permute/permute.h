@@ -40,9 +40,9 @@ void BuildPermutation(const BuildPermutationArgs& args, device::Stream& stream);
 struct GatherRowsArgs {
   int64_t rows = 0;
   int64_t hidden = 0;
-  const float* src = nullptr;      // [any, hidden]
+  ConstTensor src;                 // [any, hidden]
   const int32_t* index = nullptr;  // [rows]
-  float* out = nullptr;            // [rows, hidden]
+  Tensor out;                      // [rows, hidden], in the format of src
 };
 void GatherRows(const GatherRowsArgs& args, device::Stream& stream);
 
@@ -60,19 +60,22 @@ void GatherElements(const GatherElementsArgs& args, device::Stream& stream);
 // experts, by ascending expert; then those partial sums over ranks ascending.
 // Expert e is owned by rank e / experts_per_rank. `out` may be add1 or add2.
 //
-// Rows that already are partial sums, one per (token, rank), are combined with
-// experts_per_rank = 1 and ranks in place of experts: the bits are the same.
+// Rows that already are partial sums in fp32, one per (token, rank), are
+// combined with experts_per_rank = 1 and ranks in place of experts: the bits
+// are the same.
+//
+// rows, add1, add2 and out have one format.
 struct CombineRowsArgs {
   int64_t tokens = 0;
   int64_t topk = 0;
   int64_t hidden = 0;
   int64_t experts_per_rank = 0;
-  const float* rows = nullptr;              // [tokens * topk, hidden]
+  ConstTensor rows;                         // [tokens * topk, hidden]
   const int32_t* sorted_rows = nullptr;     // [tokens, topk]
   const int32_t* sorted_experts = nullptr;  // [tokens, topk]
-  const float* add1 = nullptr;              // [tokens, hidden] or null
-  const float* add2 = nullptr;              // [tokens, hidden] or null
-  float* out = nullptr;                     // [tokens, hidden]
+  ConstTensor add1;                         // [tokens, hidden] or null
+  ConstTensor add2;                         // [tokens, hidden] or null
+  Tensor out;                               // [tokens, hidden]
 };
 void CombineRows(const CombineRowsArgs& args, device::Stream& stream);
 
@@ -84,8 +87,8 @@ struct ReorderChunksArgs {
   int64_t num_local_experts = 0;
   int64_t width = 0;
   const int32_t* counts = nullptr;  // [num_ranks, num_local_experts], in rows
-  const float* src = nullptr;       // [rows, width]
-  float* dst = nullptr;             // [rows, width]
+  ConstTensor src;                  // [rows, width]
+  Tensor dst;                       // [rows, width], in the format of src
 };
 void RankMajorToExpertMajor(const ReorderChunksArgs& args,
                             device::Stream& stream);

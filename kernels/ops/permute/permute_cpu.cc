@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/ops/math/elements.h"
 #include "kernels/ops/permute/permute.h"
 
 namespace weft::ops {
@@ -22,9 +23,11 @@ void SortSlots(int64_t topk, int32_t* rows, int32_t* experts) {
   }
 }
 
+constexpr int64_t kColumns = 256;  // sums held at a time
+
 // Adds columns [begin, begin + columns) of the rows of one token, in the order
 // the header states. Writes to `total`.
-constexpr int64_t kColumns = 256;
+template <typename T>
 void SumColumns(const CombineRowsArgs& args, int64_t token, int64_t begin,
                 int64_t columns, float* total) {
   const int32_t* rows = args.sorted_rows + token * args.topk;
@@ -35,15 +38,42 @@ void SumColumns(const CombineRowsArgs& args, int64_t token, int64_t begin,
     // The first rank's partial sum is the total so far.
     float* sum = j == 0 ? total : partial;
     const int32_t rank = experts[j] / per_rank;
-    std::memcpy(sum, args.rows + rows[j] * args.hidden + begin,
-                columns * sizeof(float));
+    const T* from = Elements<T>(args.rows) + begin;
+    ConvertElements(from + rows[j] * args.hidden, columns, sum);
     for (++j; j < args.topk && experts[j] / per_rank == rank; ++j) {
-      const float* row = args.rows + rows[j] * args.hidden + begin;
-      for (int64_t i = 0; i < columns; ++i) sum[i] += row[i];
+      const T* row = from + rows[j] * args.hidden;
+      for (int64_t i = 0; i < columns; ++i) sum[i] += ToFloat(row[i]);
     }
     if (sum == total) continue;
     for (int64_t i = 0; i < columns; ++i) total[i] += partial[i];
   }
+}
+
+// sum[i] = sum[i] + addend[i]
+template <typename T>
+void AddElements(const T* addend, int64_t count, float* sum) {
+  for (int64_t i = 0; i < count; ++i) sum[i] += ToFloat(addend[i]);
+}
+
+template <typename T>
+void CombineColumns(const CombineRowsArgs& args, int64_t token, int64_t begin,
+                    int64_t columns) {
+  const int64_t at = token * args.hidden + begin;
+  T* out = Elements<T>(args.out) + at;
+  float total[kColumns];
+  SumColumns<T>(args, token, begin, columns, total);
+  const ConstTensor& first = args.add1.data != nullptr ? args.add1 : args.add2;
+  if (first.data == nullptr) {
+    ConvertElements(total, columns, out);
+    return;
+  }
+  float sum[kColumns];
+  ConvertElements(Elements<T>(first) + at, columns, sum);
+  if (args.add1.data != nullptr && args.add2.data != nullptr) {
+    AddElements(Elements<T>(args.add2) + at, columns, sum);
+  }
+  AddElements(total, columns, sum);
+  ConvertElements(sum, columns, out);
 }
 
 // Copies every chunk of rows between the two layouts.
@@ -58,7 +88,7 @@ void ForEachChunk(const ReorderChunksArgs& args, CopyChunk&& copy) {
       }
       const int64_t rows = args.counts[r * args.num_local_experts + e];
       copy(rank_major * args.width, expert_major * args.width,
-           rows * args.width * sizeof(float));
+           rows * args.width * SizeOf(args.src.dtype));
       expert_major += rows;
     }
   }
@@ -93,10 +123,10 @@ void BuildPermutation(const BuildPermutationArgs& args,
 }
 
 void GatherRows(const GatherRowsArgs& args, device::Stream& stream) {
+  const int64_t row_bytes = args.hidden * SizeOf(args.src.dtype);
   for (int64_t r = 0; r < args.rows; ++r) {
-    std::memcpy(args.out + r * args.hidden,
-                args.src + args.index[r] * args.hidden,
-                args.hidden * sizeof(float));
+    std::memcpy((args.out + r * args.hidden).data,
+                (args.src + args.index[r] * args.hidden).data, row_bytes);
   }
 }
 
@@ -106,43 +136,32 @@ void GatherElements(const GatherElementsArgs& args, device::Stream& stream) {
 }
 
 void CombineRows(const CombineRowsArgs& args, device::Stream& stream) {
-  for (int64_t token = 0; token < args.tokens; ++token) {
-    for (int64_t begin = 0; begin < args.hidden; begin += kColumns) {
-      const int64_t columns = std::min(kColumns, args.hidden - begin);
-      const int64_t at = token * args.hidden + begin;
-      const float* add1 = args.add1 != nullptr ? args.add1 + at : nullptr;
-      const float* add2 = args.add2 != nullptr ? args.add2 + at : nullptr;
-      float* out = args.out + at;
-      float total[kColumns];
-      SumColumns(args, token, begin, columns, total);
-      if (add1 != nullptr && add2 != nullptr) {
-        for (int64_t i = 0; i < columns; ++i) {
-          out[i] = (add1[i] + add2[i]) + total[i];
-        }
-      } else if (add1 != nullptr || add2 != nullptr) {
-        const float* add = add1 != nullptr ? add1 : add2;
-        for (int64_t i = 0; i < columns; ++i) out[i] = add[i] + total[i];
-      } else {
-        std::memcpy(out, total, columns * sizeof(float));
+  WithElementType(args.out.dtype, [&](auto type) {
+    for (int64_t token = 0; token < args.tokens; ++token) {
+      for (int64_t begin = 0; begin < args.hidden; begin += kColumns) {
+        CombineColumns<decltype(type)>(args, token, begin,
+                                       std::min(kColumns, args.hidden - begin));
       }
     }
-  }
+  });
 }
 
 void RankMajorToExpertMajor(const ReorderChunksArgs& args,
                             device::Stream& stream) {
-  ForEachChunk(
-      args, [&](int64_t rank_major, int64_t expert_major, int64_t bytes) {
-        std::memcpy(args.dst + expert_major, args.src + rank_major, bytes);
-      });
+  ForEachChunk(args,
+               [&](int64_t rank_major, int64_t expert_major, int64_t bytes) {
+                 std::memcpy((args.dst + expert_major).data,
+                             (args.src + rank_major).data, bytes);
+               });
 }
 
 void ExpertMajorToRankMajor(const ReorderChunksArgs& args,
                             device::Stream& stream) {
-  ForEachChunk(
-      args, [&](int64_t rank_major, int64_t expert_major, int64_t bytes) {
-        std::memcpy(args.dst + rank_major, args.src + expert_major, bytes);
-      });
+  ForEachChunk(args,
+               [&](int64_t rank_major, int64_t expert_major, int64_t bytes) {
+                 std::memcpy((args.dst + rank_major).data,
+                             (args.src + expert_major).data, bytes);
+               });
 }
 
 void LocalExpertOffsets(const LocalExpertOffsetsArgs& args,

@@ -17,10 +17,14 @@ namespace {
 using testing::Close;
 using testing::Doubles;
 using testing::Floats;
+using testing::Halves;
 using testing::InlineStream;
 using testing::RandomFloats;
+using testing::RandomHalves;
+using testing::Rounded;
 using testing::SameBits;
 using testing::Unwritten;
+using testing::Widened;
 
 using Ints = std::vector<int32_t>;
 
@@ -216,6 +220,33 @@ TEST_P(Permute, GatherAndCombineAreAdjoint) {
               InlineStream());
   EXPECT_NEAR(testing::Dot(testing::ToDoubles(rows), d_rows),
               testing::Dot(testing::ToDoubles(x), dx), 1e-4);
+}
+
+TEST_P(Permute, Bf16IsTheFp32ResultRounded) {
+  for (const int64_t hidden : {1, 7, 300}) {
+    const Halves rows = RandomHalves(slots() * hidden, 3);
+    const Halves add1 = RandomHalves(c_.tokens * hidden, 4);
+    const Halves add2 = RandomHalves(c_.tokens * hidden, 5);
+    Floats expected = CanonicalSum(c_, index_, p_, Widened(rows), hidden);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      expected[i] = (ToFloat(add1[i]) + ToFloat(add2[i])) + expected[i];
+    }
+    Halves out(c_.tokens * hidden);
+    CombineRows({c_.tokens, c_.topk, hidden, c_.per_rank, rows.data(),
+                 p_.sorted_rows.data(), p_.sorted_experts.data(), add1.data(),
+                 add2.data(), out.data()},
+                InlineStream());
+    EXPECT_TRUE(SameBits(out, Rounded(expected)));
+
+    Halves gathered(slots() * hidden);
+    GatherRows(
+        {slots(), hidden, add1.data(), p_.token_of_row.data(), gathered.data()},
+        InlineStream());
+    for (int64_t i = 0; i < slots() * hidden; ++i) {
+      const int64_t token = p_.token_of_row[i / hidden];
+      EXPECT_EQ(gathered[i].bits, add1[token * hidden + i % hidden].bits);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Permute,

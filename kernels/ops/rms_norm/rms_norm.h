@@ -4,6 +4,8 @@
 //
 //   with t = dy * weight and xhat = x * rstd:
 //   dx = rstd * (t - xhat * mean(t * xhat))      dweight = sum_rows dy * xhat
+//
+// All tensors of a call but dweight have one format.
 #ifndef WEFT_KERNELS_OPS_RMS_NORM_RMS_NORM_H_
 #define WEFT_KERNELS_OPS_RMS_NORM_RMS_NORM_H_
 
@@ -18,10 +20,10 @@ struct RmsNormForwardArgs {
   int64_t rows = 0;
   int64_t hidden = 0;
   float eps = 1e-5f;
-  const float* x = nullptr;       // [rows, hidden]
-  const float* weight = nullptr;  // [hidden]
-  float* y = nullptr;             // [rows, hidden]
-  float* rstd = nullptr;          // [rows], kept for backward
+  ConstTensor x;          // [rows, hidden]
+  ConstTensor weight;     // [hidden]
+  Tensor y;               // [rows, hidden]
+  float* rstd = nullptr;  // [rows], kept for backward
 };
 void RmsNormForward(const RmsNormForwardArgs& args, device::Stream& stream);
 
@@ -30,12 +32,12 @@ void RmsNormForward(const RmsNormForwardArgs& args, device::Stream& stream);
 struct RmsNormDgradArgs {
   int64_t rows = 0;
   int64_t hidden = 0;
-  const float* x = nullptr;       // [rows, hidden]
-  const float* weight = nullptr;  // [hidden]
-  const float* rstd = nullptr;    // [rows]
-  const float* dy = nullptr;      // [rows, hidden]
-  const float* add = nullptr;     // [rows, hidden] or null
-  float* dx = nullptr;            // [rows, hidden]
+  ConstTensor x;                // [rows, hidden]
+  ConstTensor weight;           // [hidden]
+  const float* rstd = nullptr;  // [rows]
+  ConstTensor dy;               // [rows, hidden]
+  ConstTensor add;              // [rows, hidden] or null
+  Tensor dx;                    // [rows, hidden]
 };
 void RmsNormDgrad(const RmsNormDgradArgs& args, device::Stream& stream);
 
@@ -43,10 +45,10 @@ void RmsNormDgrad(const RmsNormDgradArgs& args, device::Stream& stream);
 struct RmsNormWgradArgs {
   int64_t rows = 0;
   int64_t hidden = 0;
-  const float* x = nullptr;     // [rows, hidden]
+  ConstTensor x;                // [rows, hidden]
   const float* rstd = nullptr;  // [rows]
-  const float* dy = nullptr;    // [rows, hidden]
-  float* dweight = nullptr;     // [hidden]; zero-filled when rows == 0
+  ConstTensor dy;               // [rows, hidden]
+  Tensor dweight;               // [hidden]; zero-filled when rows == 0
   bool accumulate = false;
 };
 void RmsNormWgrad(const RmsNormWgradArgs& args, device::Stream& stream);

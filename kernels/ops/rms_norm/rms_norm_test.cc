@@ -11,10 +11,14 @@ namespace {
 using testing::Close;
 using testing::Doubles;
 using testing::Floats;
+using testing::Halves;
 using testing::InlineStream;
 using testing::RandomFloats;
+using testing::RandomHalves;
+using testing::Rounded;
 using testing::SameBits;
 using testing::Unwritten;
+using testing::Widened;
 
 constexpr float kEps = 1e-3f;
 
@@ -129,6 +133,37 @@ TEST_P(RmsNorm, ARowDoesNotDependOnTheOthers) {
                   y.data(), rstd.data()},
                  InlineStream());
   EXPECT_TRUE(SameBits(y, Floats(y_.begin() + last, y_.end())));
+}
+
+TEST_P(RmsNorm, Bf16IsTheFp32ResultRounded) {
+  const Halves x = Rounded(x_);
+  const Halves weight = Rounded(weight_);
+  const Halves dy = Rounded(dy_);
+  const Halves add = RandomHalves(x.size(), 4);
+  Halves y(x.size());
+  Halves dx(x.size());
+  Halves dweight(s_.hidden);
+  Floats rstd = Unwritten(s_.rows);
+  RmsNormForward({s_.rows, s_.hidden, kEps, x.data(), weight.data(), y.data(),
+                  rstd.data()},
+                 InlineStream());
+  RmsNormDgrad({s_.rows, s_.hidden, x.data(), weight.data(), rstd.data(),
+                dy.data(), add.data(), dx.data()},
+               InlineStream());
+  RmsNormWgrad(
+      {s_.rows, s_.hidden, x.data(), rstd.data(), dy.data(), dweight.data()},
+      InlineStream());
+
+  x_ = Widened(x);
+  weight_ = Widened(weight);
+  dy_ = Widened(dy);
+  RmsNormForward({s_.rows, s_.hidden, kEps, x_.data(), weight_.data(),
+                  y_.data(), rstd_.data()},
+                 InlineStream());
+  EXPECT_TRUE(SameBits(y, Rounded(y_)));
+  EXPECT_TRUE(SameBits(rstd, rstd_));
+  EXPECT_TRUE(SameBits(dx, Rounded(Dgrad(Widened(add).data()))));
+  EXPECT_TRUE(SameBits(dweight, Rounded(Wgrad(Unwritten(s_.hidden), false))));
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, RmsNorm,

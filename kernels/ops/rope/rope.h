@@ -37,7 +37,7 @@ struct RopeArgs {
   int64_t rot_dim = 0;
   const float* cos = nullptr;  // [>= seq, rot_dim / 2]
   const float* sin = nullptr;  // [>= seq, rot_dim / 2]
-  float* qkv = nullptr;  // [tokens, (num_heads + 2 * num_kv_heads) * head_dim]
+  Tensor qkv;  // [tokens, (num_heads + 2 * num_kv_heads) * head_dim]
 };
 void RopeForward(const RopeArgs& args, device::Stream& stream);
 void RopeBackward(const RopeArgs& args, device::Stream& stream);

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "kernels/ops/math/simd.h"
+#include "kernels/ops/math/elements.h"
 #include "kernels/ops/rope/rope.h"
 
 namespace weft::ops {
@@ -9,7 +9,8 @@ namespace {
 using simd::F8;
 
 // Rotates every query and key head; `direction` is 1 forward, -1 backward.
-void Rotate(const RopeArgs& args, float direction) {
+template <typename T>
+void RotateHeads(const RopeArgs& args, float direction) {
   const int64_t half = args.rot_dim / 2;
   const int64_t rotated_heads = args.num_heads + args.num_kv_heads;
   const int64_t width = (rotated_heads + args.num_kv_heads) * args.head_dim;
@@ -18,7 +19,7 @@ void Rotate(const RopeArgs& args, float direction) {
     const float* cos = args.cos + position * half;
     const float* sin = args.sin + position * half;
     for (int64_t head = 0; head < rotated_heads; ++head) {
-      float* x = args.qkv + token * width + head * args.head_dim;
+      T* x = Elements<T>(args.qkv) + token * width + head * args.head_dim;
       simd::ForEach8(half, [&](int64_t i, auto lanes) {
         const F8 c = simd::Load(cos + i, lanes);
         const F8 s = simd::Load(sin + i, lanes) * direction;
@@ -29,6 +30,12 @@ void Rotate(const RopeArgs& args, float direction) {
       });
     }
   }
+}
+
+void Rotate(const RopeArgs& args, float direction) {
+  WithElementType(args.qkv.dtype, [&](auto type) {
+    RotateHeads<decltype(type)>(args, direction);
+  });
 }
 
 }  // namespace

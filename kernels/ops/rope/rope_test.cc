@@ -11,9 +11,13 @@ namespace {
 using testing::Close;
 using testing::Doubles;
 using testing::Floats;
+using testing::Halves;
 using testing::InlineStream;
 using testing::RandomFloats;
+using testing::RandomHalves;
+using testing::Rounded;
 using testing::SameBits;
+using testing::Widened;
 
 struct Case {
   int64_t batch;
@@ -93,6 +97,16 @@ TEST_P(Rope, BackwardIsTheGradient) {
   Floats dx = dy;
   RopeBackward(Args(dx), InlineStream());
   EXPECT_TRUE(Close(dx, expected, 5e-6, 1e-6));
+}
+
+TEST_P(Rope, Bf16IsTheFp32ResultRounded) {
+  Halves qkv = RandomHalves(c_.batch * c_.seq * width(), 1);
+  Floats wide = Widened(qkv);
+  RopeArgs args = Args(wide);
+  RopeForward(args, InlineStream());
+  args.qkv = qkv.data();
+  RopeForward(args, InlineStream());
+  EXPECT_TRUE(SameBits(qkv, Rounded(wide)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Rope,

@@ -8,8 +8,8 @@
 //   w = w - lr * weight_decay * w
 //   w = w - lr * m              (without momentum: lr * g)
 //
-// State is fp32; each element is computed in fp64 and rounded once per value
-// stored.
+// State is fp32, a gradient may be bf16; each element is computed in fp64 and
+// rounded once per value stored.
 #ifndef WEFT_KERNELS_OPS_SGD_SGD_H_
 #define WEFT_KERNELS_OPS_SGD_SGD_H_
 
@@ -26,9 +26,9 @@ struct SgdArgs {
   double weight_decay = 0;
   // Applied to the gradient first: the clipping factor.
   double grad_scale = 1;
-  const float* grad = nullptr;  // [count]
-  float* w = nullptr;           // [count]
-  float* m = nullptr;           // [count]; null: no momentum, which is then 0
+  ConstTensor grad;    // [count]
+  float* w = nullptr;  // [count]
+  float* m = nullptr;  // [count]; null: no momentum, which is then 0
   // [1], or-ed with all bits of weights that change; may be null.
   uint32_t* changed_bits = nullptr;
 };

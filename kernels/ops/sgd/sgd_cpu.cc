@@ -1,6 +1,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/ops/math/elements.h"
 #include "kernels/ops/sgd/sgd.h"
 
 namespace weft::ops {
@@ -20,12 +21,11 @@ uint32_t BitsOf(float x) {
   return bits;
 }
 
-}  // namespace
-
-void Sgd(const SgdArgs& args, device::Stream& stream) {
+template <typename T>
+void Update(const SgdArgs& args, const T* grad) {
   uint32_t changed = 0;
   for (int64_t i = 0; i < args.count; ++i) {
-    double step = args.grad_scale * static_cast<double>(args.grad[i]);
+    double step = args.grad_scale * static_cast<double>(ToFloat(grad[i]));
     if (args.m != nullptr) {
       step = std::fma(args.momentum, static_cast<double>(args.m[i]), step);
       args.m[i] = static_cast<float>(step);
@@ -35,6 +35,14 @@ void Sgd(const SgdArgs& args, device::Stream& stream) {
     args.w[i] = moved;
   }
   if (args.changed_bits != nullptr) *args.changed_bits |= changed;
+}
+
+}  // namespace
+
+void Sgd(const SgdArgs& args, device::Stream& stream) {
+  WithElementType(args.grad.dtype, [&](auto type) {
+    Update(args, Elements<decltype(type)>(args.grad));
+  });
 }
 
 }  // namespace weft::ops

@@ -138,5 +138,27 @@ TEST(SgdTest, NoElementsIsFine) {
   state.Update(SgdArgs(), {});
 }
 
+TEST(SgdTest, ABf16GradientIsTheSameNumber) {
+  const testing::Halves gradient = testing::RandomHalves(21, 1);
+  const testing::Floats wide = testing::Widened(gradient);
+  testing::Floats weights[2];
+  testing::Floats moments[2];
+  for (int i = 0; i < 2; ++i) {
+    weights[i] = testing::Floats(21, 0.5f);
+    moments[i] = testing::Floats(21, 0.25f);
+    SgdArgs args;
+    args.count = 21;
+    args.lr = 0.1;
+    args.momentum = 0.9;
+    if (i == 0) args.grad = gradient.data();
+    if (i == 1) args.grad = wide.data();
+    args.w = weights[i].data();
+    args.m = moments[i].data();
+    Sgd(args, testing::InlineStream());
+  }
+  EXPECT_TRUE(testing::SameBits(weights[0], weights[1]));
+  EXPECT_TRUE(testing::SameBits(moments[0], moments[1]));
+}
+
 }  // namespace
 }  // namespace weft::ops

@@ -6,6 +6,8 @@
 //
 //   dx    = d_out * prob * 2 * relu(x)
 //   dprob = sum(d_out * relu(x)^2)
+//
+// All tensors of a call have one format.
 #ifndef WEFT_KERNELS_OPS_SQUARED_RELU_SQUARED_RELU_H_
 #define WEFT_KERNELS_OPS_SQUARED_RELU_SQUARED_RELU_H_
 
@@ -19,9 +21,9 @@ namespace weft::ops {
 struct SquaredReluForwardArgs {
   int64_t rows = 0;
   int64_t ffn = 0;
-  const float* x = nullptr;     // [rows, ffn]
+  ConstTensor x;                // [rows, ffn]
   const float* prob = nullptr;  // [rows], or null: 1
-  float* out = nullptr;         // [rows, ffn]
+  Tensor out;                   // [rows, ffn]
 };
 void SquaredReluForward(const SquaredReluForwardArgs& args,
                         device::Stream& stream);
@@ -30,11 +32,11 @@ void SquaredReluForward(const SquaredReluForwardArgs& args,
 struct SquaredReluBackwardArgs {
   int64_t rows = 0;
   int64_t ffn = 0;
-  const float* x = nullptr;      // [rows, ffn]
-  const float* prob = nullptr;   // [rows], or null: 1
-  const float* d_out = nullptr;  // [rows, ffn]
-  float* d_x = nullptr;          // [rows, ffn]
-  float* d_prob = nullptr;       // [rows], or null: not wanted
+  ConstTensor x;                // [rows, ffn]
+  const float* prob = nullptr;  // [rows], or null: 1
+  ConstTensor d_out;            // [rows, ffn]
+  Tensor d_x;                   // [rows, ffn]
+  float* d_prob = nullptr;      // [rows], or null: not wanted
 };
 void SquaredReluBackward(const SquaredReluBackwardArgs& args,
                          device::Stream& stream);

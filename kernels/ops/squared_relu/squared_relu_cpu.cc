@@ -1,4 +1,4 @@
-#include "kernels/ops/math/simd.h"
+#include "kernels/ops/math/elements.h"
 #include "kernels/ops/squared_relu/squared_relu.h"
 
 namespace weft::ops {
@@ -10,13 +10,11 @@ namespace {
 // NaN stays NaN.
 F8 Relu(F8 x) { return x < 0.0f ? F8{} : x; }
 
-}  // namespace
-
-void SquaredReluForward(const SquaredReluForwardArgs& args,
-                        device::Stream& stream) {
+template <typename T>
+void Forward(const SquaredReluForwardArgs& args) {
   for (int64_t row = 0; row < args.rows; ++row) {
-    const float* x = args.x + row * args.ffn;
-    float* out = args.out + row * args.ffn;
+    const T* x = Elements<T>(args.x) + row * args.ffn;
+    T* out = Elements<T>(args.out) + row * args.ffn;
     const float prob = args.prob != nullptr ? args.prob[row] : 1.0f;
     simd::ForEach8(args.ffn, [&](int64_t i, auto lanes) {
       const F8 r = Relu(simd::Load(x + i, lanes));
@@ -25,12 +23,12 @@ void SquaredReluForward(const SquaredReluForwardArgs& args,
   }
 }
 
-void SquaredReluBackward(const SquaredReluBackwardArgs& args,
-                         device::Stream& stream) {
+template <typename T>
+void Backward(const SquaredReluBackwardArgs& args) {
   for (int64_t row = 0; row < args.rows; ++row) {
-    const float* x = args.x + row * args.ffn;
-    const float* d_out = args.d_out + row * args.ffn;
-    float* d_x = args.d_x + row * args.ffn;
+    const T* x = Elements<T>(args.x) + row * args.ffn;
+    const T* d_out = Elements<T>(args.d_out) + row * args.ffn;
+    T* d_x = Elements<T>(args.d_x) + row * args.ffn;
     const float prob = args.prob != nullptr ? args.prob[row] : 1.0f;
     F8 d_prob = {};
     simd::ForEach8(args.ffn, [&](int64_t i, auto lanes) {
@@ -41,6 +39,20 @@ void SquaredReluBackward(const SquaredReluBackwardArgs& args,
     });
     if (args.d_prob != nullptr) args.d_prob[row] = simd::SumLanes(d_prob);
   }
+}
+
+}  // namespace
+
+void SquaredReluForward(const SquaredReluForwardArgs& args,
+                        device::Stream& stream) {
+  WithElementType(args.out.dtype,
+                  [&](auto type) { Forward<decltype(type)>(args); });
+}
+
+void SquaredReluBackward(const SquaredReluBackwardArgs& args,
+                         device::Stream& stream) {
+  WithElementType(args.d_x.dtype,
+                  [&](auto type) { Backward<decltype(type)>(args); });
 }
 
 }  // namespace weft::ops

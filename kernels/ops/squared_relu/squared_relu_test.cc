@@ -12,10 +12,13 @@ namespace {
 using testing::Close;
 using testing::Doubles;
 using testing::Floats;
+using testing::Halves;
 using testing::InlineStream;
 using testing::RandomFloats;
+using testing::Rounded;
 using testing::SameBits;
 using testing::Unwritten;
+using testing::Widened;
 
 struct Case {
   int64_t rows;
@@ -83,6 +86,33 @@ TEST_P(SquaredRelu, BackwardInPlaceAndWithoutProbGradient) {
                        in_place.data(), nullptr},
                       InlineStream());
   EXPECT_TRUE(SameBits(in_place, apart));
+}
+
+TEST_P(SquaredRelu, Bf16IsTheFp32ResultRounded) {
+  const Halves x = Rounded(x_);
+  const Halves d_out = Rounded(d_out_);
+  const Floats wide_x = Widened(x);
+  const Floats wide_d_out = Widened(d_out);
+  Halves out(x.size());
+  Floats wide_out(x.size());
+  SquaredReluForward({c_.rows, c_.ffn, x.data(), prob(), out.data()},
+                     InlineStream());
+  SquaredReluForward({c_.rows, c_.ffn, wide_x.data(), prob(), wide_out.data()},
+                     InlineStream());
+  EXPECT_TRUE(SameBits(out, Rounded(wide_out)));
+
+  Halves d_x(x.size());
+  Floats wide_d_x(x.size());
+  Floats d_prob = Unwritten(c_.rows);
+  Floats wide_d_prob = Unwritten(c_.rows);
+  SquaredReluBackward({c_.rows, c_.ffn, x.data(), prob(), d_out.data(),
+                       d_x.data(), d_prob.data()},
+                      InlineStream());
+  SquaredReluBackward({c_.rows, c_.ffn, wide_x.data(), prob(),
+                       wide_d_out.data(), wide_d_x.data(), wide_d_prob.data()},
+                      InlineStream());
+  EXPECT_TRUE(SameBits(d_x, Rounded(wide_d_x)));
+  EXPECT_TRUE(SameBits(d_prob, wide_d_prob));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, SquaredRelu,

@@ -15,8 +15,8 @@ namespace weft::ops {
 // square of a float cannot overflow fp64).
 struct SumSquaresArgs {
   int64_t count = 0;
-  const float* x = nullptr;  // [count]
-  double* out = nullptr;     // [1]; 0 when count == 0
+  ConstTensor x;          // [count]
+  double* out = nullptr;  // [1]; 0 when count == 0
   bool accumulate = false;
 };
 void SumSquares(const SumSquaresArgs& args, device::Stream& stream);

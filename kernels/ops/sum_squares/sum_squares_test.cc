@@ -11,8 +11,11 @@ namespace weft::ops {
 namespace {
 
 using testing::Floats;
+using testing::Halves;
 using testing::InlineStream;
 using testing::RandomFloats;
+using testing::RandomHalves;
+using testing::Widened;
 
 double Sum(const Floats& x, int64_t skip = 0) {
   double out = -1;
@@ -64,6 +67,16 @@ TEST(SumSquaresTest, IsFiniteExactlyWhenEveryElementIs) {
       EXPECT_FALSE(std::isfinite(Sum(x)));
     }
   }
+}
+
+TEST(SumSquaresTest, OfBf16IsThatOfTheSameNumbers) {
+  const Halves x = RandomHalves(1003, 1);
+  const Floats wide = Widened(x);
+  double sum = -1;
+  double expected = -2;
+  SumSquares({1003, x.data(), &sum}, InlineStream());
+  SumSquares({1003, wide.data(), &expected}, InlineStream());
+  EXPECT_EQ(sum, expected);
 }
 
 }  // namespace

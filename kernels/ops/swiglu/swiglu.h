@@ -5,6 +5,8 @@
 //   dg    = d_out * prob * u * s * (1 + g * (1 - s))
 //   du    = d_out * prob * silu(g)
 //   dprob = sum(d_out * silu(g) * u)
+//
+// All tensors of a call have one format.
 #ifndef WEFT_KERNELS_OPS_SWIGLU_SWIGLU_H_
 #define WEFT_KERNELS_OPS_SWIGLU_SWIGLU_H_
 
@@ -17,9 +19,9 @@ namespace weft::ops {
 struct SwigluForwardArgs {
   int64_t rows = 0;
   int64_t ffn = 0;
-  const float* gate_up = nullptr;  // [rows, 2 * ffn], gate half first
-  const float* prob = nullptr;     // [rows], or null: 1
-  float* out = nullptr;            // [rows, ffn]
+  ConstTensor gate_up;          // [rows, 2 * ffn], gate half first
+  const float* prob = nullptr;  // [rows], or null: 1
+  Tensor out;                   // [rows, ffn]
 };
 void SwigluForward(const SwigluForwardArgs& args, device::Stream& stream);
 
@@ -27,11 +29,11 @@ void SwigluForward(const SwigluForwardArgs& args, device::Stream& stream);
 struct SwigluBackwardArgs {
   int64_t rows = 0;
   int64_t ffn = 0;
-  const float* gate_up = nullptr;  // [rows, 2 * ffn]
-  const float* prob = nullptr;     // [rows], or null: 1
-  const float* d_out = nullptr;    // [rows, ffn]
-  float* d_gate_up = nullptr;      // [rows, 2 * ffn]
-  float* d_prob = nullptr;         // [rows], or null: not wanted
+  ConstTensor gate_up;          // [rows, 2 * ffn]
+  const float* prob = nullptr;  // [rows], or null: 1
+  ConstTensor d_out;            // [rows, ffn]
+  Tensor d_gate_up;             // [rows, 2 * ffn]
+  float* d_prob = nullptr;      // [rows], or null: not wanted
 };
 void SwigluBackward(const SwigluBackwardArgs& args, device::Stream& stream);
 

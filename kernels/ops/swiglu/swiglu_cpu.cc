@@ -1,16 +1,19 @@
-#include "kernels/ops/math/simd.h"
+#include "kernels/ops/math/elements.h"
 #include "kernels/ops/math/vec_math.h"
 #include "kernels/ops/swiglu/swiglu.h"
 
 namespace weft::ops {
 
+namespace {
+
 using simd::F8;
 
-void SwigluForward(const SwigluForwardArgs& args, device::Stream& stream) {
+template <typename T>
+void Forward(const SwigluForwardArgs& args) {
   for (int64_t row = 0; row < args.rows; ++row) {
-    const float* gate = args.gate_up + row * 2 * args.ffn;
-    const float* up = gate + args.ffn;
-    float* out = args.out + row * args.ffn;
+    const T* gate = Elements<T>(args.gate_up) + row * 2 * args.ffn;
+    const T* up = gate + args.ffn;
+    T* out = Elements<T>(args.out) + row * args.ffn;
     const float prob = args.prob != nullptr ? args.prob[row] : 1.0f;
     simd::ForEach8(args.ffn, [&](int64_t i, auto lanes) {
       const F8 g = simd::Load(gate + i, lanes);
@@ -20,13 +23,14 @@ void SwigluForward(const SwigluForwardArgs& args, device::Stream& stream) {
   }
 }
 
-void SwigluBackward(const SwigluBackwardArgs& args, device::Stream& stream) {
+template <typename T>
+void Backward(const SwigluBackwardArgs& args) {
   for (int64_t row = 0; row < args.rows; ++row) {
-    const float* gate = args.gate_up + row * 2 * args.ffn;
-    const float* up = gate + args.ffn;
-    const float* d_out = args.d_out + row * args.ffn;
-    float* d_gate = args.d_gate_up + row * 2 * args.ffn;
-    float* d_up = d_gate + args.ffn;
+    const T* gate = Elements<T>(args.gate_up) + row * 2 * args.ffn;
+    const T* up = gate + args.ffn;
+    const T* d_out = Elements<T>(args.d_out) + row * args.ffn;
+    T* d_gate = Elements<T>(args.d_gate_up) + row * 2 * args.ffn;
+    T* d_up = d_gate + args.ffn;
     const float prob = args.prob != nullptr ? args.prob[row] : 1.0f;
     F8 d_prob = {};
     simd::ForEach8(args.ffn, [&](int64_t i, auto lanes) {
@@ -42,6 +46,18 @@ void SwigluBackward(const SwigluBackwardArgs& args, device::Stream& stream) {
     });
     if (args.d_prob != nullptr) args.d_prob[row] = simd::SumLanes(d_prob);
   }
+}
+
+}  // namespace
+
+void SwigluForward(const SwigluForwardArgs& args, device::Stream& stream) {
+  WithElementType(args.out.dtype,
+                  [&](auto type) { Forward<decltype(type)>(args); });
+}
+
+void SwigluBackward(const SwigluBackwardArgs& args, device::Stream& stream) {
+  WithElementType(args.d_gate_up.dtype,
+                  [&](auto type) { Backward<decltype(type)>(args); });
 }
 
 }  // namespace weft::ops

@@ -11,10 +11,13 @@ namespace {
 using testing::Close;
 using testing::Doubles;
 using testing::Floats;
+using testing::Halves;
 using testing::InlineStream;
 using testing::RandomFloats;
+using testing::Rounded;
 using testing::SameBits;
 using testing::Unwritten;
+using testing::Widened;
 
 struct Case {
   int64_t rows;
@@ -85,6 +88,33 @@ TEST_P(Swiglu, BackwardInPlaceAndWithoutProbGradient) {
                   in_place.data(), nullptr},
                  InlineStream());
   EXPECT_TRUE(SameBits(in_place, apart));
+}
+
+TEST_P(Swiglu, Bf16IsTheFp32ResultRounded) {
+  const Halves gate_up = Rounded(gate_up_);
+  const Halves d_out = Rounded(d_out_);
+  const Floats wide_gate_up = Widened(gate_up);
+  const Floats wide_d_out = Widened(d_out);
+  Halves out(d_out.size());
+  Floats wide_out(d_out.size());
+  SwigluForward({c_.rows, c_.ffn, gate_up.data(), prob(), out.data()},
+                InlineStream());
+  SwigluForward({c_.rows, c_.ffn, wide_gate_up.data(), prob(), wide_out.data()},
+                InlineStream());
+  EXPECT_TRUE(SameBits(out, Rounded(wide_out)));
+
+  Halves d_gate_up(gate_up.size());
+  Floats wide_d_gate_up(gate_up.size());
+  Floats d_prob = Unwritten(c_.rows);
+  Floats wide_d_prob = Unwritten(c_.rows);
+  SwigluBackward({c_.rows, c_.ffn, gate_up.data(), prob(), d_out.data(),
+                  d_gate_up.data(), d_prob.data()},
+                 InlineStream());
+  SwigluBackward({c_.rows, c_.ffn, wide_gate_up.data(), prob(),
+                  wide_d_out.data(), wide_d_gate_up.data(), wide_d_prob.data()},
+                 InlineStream());
+  EXPECT_TRUE(SameBits(d_gate_up, Rounded(wide_d_gate_up)));
+  EXPECT_TRUE(SameBits(d_prob, wide_d_prob));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Swiglu,

@@ -38,6 +38,22 @@ Floats RandomFloats(int64_t count, uint64_t seed, double stddev) {
   return values;
 }
 
+Halves RandomHalves(int64_t count, uint64_t seed, double stddev) {
+  return Rounded(RandomFloats(count, seed, stddev));
+}
+
+Floats Widened(const Halves& values) {
+  Floats wide;
+  for (const Bf16 value : values) wide.push_back(ToFloat(value));
+  return wide;
+}
+
+Halves Rounded(const Floats& values) {
+  Halves narrow;
+  for (const float value : values) narrow.push_back(ToBf16(value));
+  return narrow;
+}
+
 Floats Unwritten(int64_t count) {
   return Floats(count, std::numeric_limits<float>::quiet_NaN());
 }
@@ -102,6 +118,10 @@ Doubles ToDoubles(const Floats& values) {
     }
   }
   return ::testing::AssertionSuccess();
+}
+
+::testing::AssertionResult SameBits(const Halves& a, const Halves& b) {
+  return SameBits(Widened(a), Widened(b));
 }
 
 Doubles NumericGradient(const std::function<double(const Doubles&)>& loss,

@@ -7,12 +7,14 @@
 #include <functional>
 #include <vector>
 
+#include "base/bf16.h"
 #include "gtest/gtest.h"
 #include "kernels/device/device.h"
 
 namespace weft::ops::testing {
 
 using Floats = std::vector<float>;
+using Halves = std::vector<Bf16>;
 using Doubles = std::vector<double>;
 
 // A stream that runs what it is given at once. For calling ops.
@@ -20,6 +22,14 @@ device::Stream& InlineStream();
 
 // `count` normal values; the same for the same seed.
 Floats RandomFloats(int64_t count, uint64_t seed, double stddev = 1.0);
+
+// The same in bf16, and what they are in fp32.
+Halves RandomHalves(int64_t count, uint64_t seed, double stddev = 1.0);
+Floats Widened(const Halves& values);
+
+// Each value rounded to bf16. An op in bf16 must give what it gives in fp32 on
+// widened inputs, rounded.
+Halves Rounded(const Floats& values);
 
 // An output to be written: all NaN, so that an element left out shows.
 Floats Unwritten(int64_t count);
@@ -36,6 +46,7 @@ Doubles ToDoubles(const Floats& values);
 
 // Equal bit patterns; names the first element that differs.
 ::testing::AssertionResult SameBits(const Floats& a, const Floats& b);
+::testing::AssertionResult SameBits(const Halves& a, const Halves& b);
 
 // d loss / d x by central differences.
 Doubles NumericGradient(const std::function<double(const Doubles&)>& loss,

@@ -42,6 +42,8 @@ v1::TrainingJob MakeJob(const TinyJob& tiny) {
                                         : v1::SCHEDULE_ORDER_SEQUENTIAL);
   job.mutable_schedule()->set_delay_wgrad(tiny.delay_wgrad);
   job.mutable_fsdp()->set_strategy(tiny.strategy);
+  job.mutable_precision()->set_compute(tiny.compute);
+  job.mutable_precision()->set_gradients(tiny.gradients);
   job.mutable_fsdp()->set_prefetch_bytes(1);
   v1::OptimizerConfig& optimizer = *job.mutable_optimizer();
   optimizer.set_learning_rate(0.01);

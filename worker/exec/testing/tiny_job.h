@@ -20,6 +20,8 @@ struct TinyJob {
   bool combined = true;
   bool delay_wgrad = false;
   v1::ShardingStrategy strategy = v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS;
+  v1::NumberFormat compute = v1::NUMBER_FORMAT_FP32;
+  v1::NumberFormat gradients = v1::NUMBER_FORMAT_FP32;
   bool tied = false;
   bool shared_expert = true;
   bool optional_parts = false;  // biases, norms of heads, a gated shared expert

@@ -5,6 +5,7 @@
 
 #include "base/glob.h"
 #include "glog/logging.h"
+#include "kernels/ops/elementwise/elementwise.h"
 #include "kernels/ops/random/random.h"
 #include "kernels/ops/rope/rope.h"
 #include "kernels/ops/testing/testing.h"
@@ -38,6 +39,15 @@ model::ModelDecl Declare(const model::Shape& shape, const std::string& frozen) {
   return model;
 }
 
+void Convert(const device::ConstTensor& from, int64_t elements,
+             const device::Tensor& to) {
+  ops::CopyArgs copy;
+  copy.count = elements;
+  copy.x = from;
+  copy.out = to;
+  ops::Copy(copy, ops::testing::InlineStream());
+}
+
 }  // namespace
 
 model::Shape MakeShape(const SmallShape& small) {
@@ -61,6 +71,8 @@ model::Shape MakeShape(const SmallShape& small) {
   shape.gated_mlp = small.gated_mlp;
   shape.tie_embeddings = small.tied;
   shape.moe_layer.assign(small.layers, small.moe);
+  if (small.bf16) shape.compute_dtype = DType::kBf16;
+  if (small.bf16) shape.gradient_dtype = DType::kBf16;
   shape.sequence = 5;
   shape.microbatch = 2;
   shape.tokens = 10;
@@ -81,8 +93,9 @@ NodeRunner::NodeRunner(const model::Shape& shape, const std::string& frozen)
   }
   for (const model::ParamDecl& decl : model_.params) {
     FillNormal(decl, params_.emplace_back(decl.local_elements()));
-    grads_.emplace_back(decl.local_elements());
+    grads_.emplace_back(decl.local_elements() * SizeOf(decl.gradient_dtype));
   }
+  param_memory_.resize(params_.size());
   writes_.resize(model_.params.size());
   for (int64_t i = 0; i < shape.microbatch * (shape.sequence + 1); ++i) {
     batch_.push_back(static_cast<int32_t>((i * i + 3 * i) % shape.vocab));
@@ -107,12 +120,22 @@ NodeContext NodeRunner::Context(int layer, const model::PhaseDecl& phase) {
   param_args_.clear();
   grad_args_.clear();
   for (int slot : phase.arg_slots) {
-    args_.push_back(slot < 0 ? nullptr
-                             : values_[phase.args[slot].value].data());
+    if (slot < 0) {
+      args_.push_back({});
+      continue;
+    }
+    const int value = phase.args[slot].value;
+    args_.push_back({values_[value].data(), model_.values[value].dtype});
   }
   for (int slot : phase.param_slots) {
-    param_args_.push_back(slot < 0 ? nullptr
-                                   : params_[phase.params_read[slot]].data());
+    if (slot < 0) {
+      param_args_.push_back({});
+      continue;
+    }
+    const int param = phase.params_read[slot];
+    param_memory_[param] = ParamMemory(param);
+    param_args_.push_back(
+        {param_memory_[param].data(), model_.params[param].dtype});
   }
   for (int slot : phase.grad_slots) {
     if (slot < 0) {
@@ -120,7 +143,9 @@ NodeContext NodeRunner::Context(int layer, const model::PhaseDecl& phase) {
       continue;
     }
     const int param = phase.grads_written[slot];
-    grad_args_.push_back({grads_[param].data(), writes_[param]++ > 0});
+    grad_args_.push_back(
+        {{grads_[param].data(), model_.params[param].gradient_dtype},
+         writes_[param]++ > 0});
   }
   NodeContext ctx;
   ctx.shape = &shape_;
@@ -166,6 +191,24 @@ absl::Status NodeRunner::Backward() {
     }
   }
   return status;
+}
+
+std::vector<std::byte> NodeRunner::ParamMemory(int id) const {
+  const DType dtype = model_.params[id].dtype;
+  std::vector<std::byte> memory(params_[id].size() * SizeOf(dtype));
+  Convert(params_[id].data(), params_[id].size(), {memory.data(), dtype});
+  return memory;
+}
+
+bool NodeRunner::IsIntact(int param) const {
+  return param_memory_[param] == ParamMemory(param);
+}
+
+std::vector<float> NodeRunner::grad(int id) const {
+  std::vector<float> wide(model_.params[id].local_elements());
+  Convert({grads_[id].data(), model_.params[id].gradient_dtype}, wide.size(),
+          wide.data());
+  return wide;
 }
 
 void NodeRunner::ClearGrads() { writes_.assign(writes_.size(), 0); }

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "kernels/comm/loopback/loopback.h"
 #include "kernels/device/device.h"
+#include "kernels/device/tensor.h"
 #include "model/declaration.h"
 #include "model/shape.h"
 #include "worker/layers/node_context.h"
@@ -29,6 +30,8 @@ struct SmallShape {
   bool shared_gate = false;
   bool biases = false;  // of qkv and of the output projection
   bool qk_norm = false;
+  // Parameters, activations and gradients in bf16.
+  bool bf16 = false;
   bool gated_mlp = true;  // SwiGLU; else squared ReLU
   std::string frozen;     // a glob of parameters
 };
@@ -55,12 +58,18 @@ class NodeRunner {
   double loss() const;
 
   std::vector<std::byte>& value(int id) { return values_[id]; }
+  // What a node reads is this, in the declared format.
   std::vector<float>& param(int id) { return params_[id]; }
-  std::vector<float>& grad(int id) { return grads_[id]; }
+  // Whether what nodes read of a parameter still is param(id).
+  bool IsIntact(int param) const;
+  // In the declared format, and widened.
+  std::vector<std::byte>& grad_memory(int id) { return grads_[id]; }
+  std::vector<float> grad(int id) const;
   int writes(int param) const { return writes_[param]; }
 
  private:
   NodeContext Context(int layer, const model::PhaseDecl& phase);
+  std::vector<std::byte> ParamMemory(int id) const;
 
   const model::Shape shape_;
   const model::ModelDecl model_;
@@ -68,7 +77,8 @@ class NodeRunner {
   std::unique_ptr<comm::Communicator> ep_;
   std::vector<std::vector<std::byte>> values_;
   std::vector<std::vector<float>> params_;
-  std::vector<std::vector<float>> grads_;
+  std::vector<std::vector<std::byte>> param_memory_;  // as nodes read them
+  std::vector<std::vector<std::byte>> grads_;
   std::vector<int> writes_;  // by param, since ClearGrads()
   std::vector<int32_t> batch_;
   std::vector<float> tables_;
@@ -76,8 +86,8 @@ class NodeRunner {
   std::vector<comm::Segment> segments_;
   std::vector<int64_t> offsets_;
   // Of the phase that runs.
-  std::vector<void*> args_;
-  std::vector<const float*> param_args_;
+  std::vector<device::Tensor> args_;
+  std::vector<device::ConstTensor> param_args_;
   std::vector<Grad> grad_args_;
 };
 
