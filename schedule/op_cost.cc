@@ -50,11 +50,14 @@ OpSize NodeSize(const Plan& plan, const Program& program, const Op& op,
 OpSize BucketSize(const Plan& plan, const Op& op) {
   const fsdp::Bucket& bucket = plan.units.buckets[op.bucket];
   OpSize size;
-  size.bytes = static_cast<double>(bucket.elements) * SizeOf(bucket.dtype);
+  const bool weights =
+      op.kind == OpKind::kGather || op.kind == OpKind::kRelease;
+  size.bytes = weights ? bucket.weight_bytes() : bucket.gradient_bytes();
   if (op.kind == OpKind::kAdd) return size;
   if (op.kind == OpKind::kOptimizer) {
-    // Weight, gradient and what the optimizer keeps.
-    size.bytes *= 2 + plan.moments;
+    // Beside the gradient the main weight and what the optimizer keeps, in
+    // fp32.
+    size.bytes += (1 + plan.moments) * SizeOf(DType::kF32) * bucket.elements;
     if (plan.strategy != fsdp::Strategy::kNoShard) {
       size.bytes /= bucket.group_size;
     }
@@ -70,8 +73,7 @@ OpSize ControlSize(const Plan& plan) {
   OpSize size;
   for (const fsdp::Bucket& bucket : plan.units.buckets) {
     if (bucket.frozen) continue;
-    size.bytes +=
-        static_cast<double>(bucket.slice_elements()) * SizeOf(bucket.dtype);
+    size.bytes += bucket.gradient_bytes() / bucket.group_size;
   }
   size.peers = plan.world.size - 1;
   return size;

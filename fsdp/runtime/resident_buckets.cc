@@ -87,11 +87,6 @@ absl::StatusOr<std::unique_ptr<ResidentBuckets>> ResidentBuckets::Create(
         state->node_weights_,
         node_weights.Allocate(device, MemoryCategory::kParameters));
   }
-  for (Views& views : state->views_) {
-    if (views.node_weights.data.data == nullptr) {
-      views.node_weights = views.weights;
-    }
-  }
   ASSIGN_OR_RETURN(state->gradients_,
                    gradients.Allocate(device, MemoryCategory::kGradients));
   ASSIGN_OR_RETURN(state->moments_,

@@ -76,7 +76,9 @@ class ResidentBuckets {
   // Weights as nodes read them; requires that weights are resident. The main
   // weights themselves, or a copy that RoundWeights makes.
   const BucketView& node_weights(int bucket) const {
-    return views_[bucket].node_weights;
+    const Views& views = views_[bucket];
+    return views.node_weights.data != nullptr ? views.node_weights
+                                              : views.weights;
   }
   // This rank's slice of the bucket, whatever is resident.
   Range slice(int bucket) const { return views_[bucket].slice; }

@@ -71,12 +71,11 @@ absl::Status LoweredProgram::BindNode(const Program& program, int id) {
   const model::PhaseDecl& phase = *node.Find(op.phase);
   std::vector<device::Tensor>& args = args_.emplace_back();
   for (int slot : phase.arg_slots) {
-    if (slot < 0) {
-      args.push_back({});
-      continue;
-    }
-    args.push_back({Address(program.values[op.args[slot]]),
-                    plan.model.values[phase.args[slot].value].dtype});
+    args.push_back(
+        slot < 0
+            ? device::Tensor()
+            : device::Tensor(Address(program.values[op.args[slot]]),
+                             plan.model.values[phase.args[slot].value].dtype));
   }
   std::vector<device::ConstTensor>& params = params_.emplace_back();
   for (int slot : phase.param_slots) {

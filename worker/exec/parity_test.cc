@@ -194,14 +194,6 @@ TEST_P(ParityTest, TiedEmbeddingsInOneMicrobatch) {
   CompareAll(tiny, SyntheticSamples::Kind::kRule);
 }
 
-TEST_P(ParityTest, Bf16Gradients) {
-  TinyJob tiny;
-  tiny.microbatches = 3;
-  tiny.tied = true;
-  tiny.gradients = v1::NUMBER_FORMAT_BF16;
-  CompareAll(tiny, SyntheticSamples::Kind::kRule);
-}
-
 TEST_P(ParityTest, Bf16Compute) {
   TinyJob tiny;
   tiny.microbatches = 3;
