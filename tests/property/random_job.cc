@@ -46,7 +46,7 @@ class Drawer {
     model.set_init_std(0.2);
     v1::AttentionConfig& attention = *model.mutable_attention();
     attention.set_num_heads(4);
-    attention.set_num_kv_heads(Chance(1, 100) ? 3 : OneOf({1, 2, 4}));
+    attention.set_num_kv_heads(Chance(1, 300) ? 3 : OneOf({1, 2, 4}));
     attention.set_qkv_bias(Chance(1, 3));
     attention.set_output_bias(Chance(1, 3));
     attention.set_qk_norm(Chance(1, 3));
@@ -57,16 +57,16 @@ class Drawer {
     for (int layer = 0; layer < model.num_layers(); ++layer) {
       if (Chance(1, 5)) model.add_dense_layers(layer);
     }
-    if (Chance(99, 100)) model.set_ffn_hidden_size(20);
+    if (Chance(299, 300)) model.set_ffn_hidden_size(20);
   }
 
   void Moe() {
     v1::MoeConfig& moe = *job_.mutable_model()->mutable_moe();
-    moe.set_num_experts(Chance(1, 40) ? 2 : OneOf({4, 8, 12}));
+    moe.set_num_experts(Chance(1, 80) ? 2 : OneOf({4, 8, 12}));
     moe.set_top_k(OneOf({2, 2, 2, 2, 1, 4}));
     moe.set_expert_hidden_size(12);
     // With one expert a token, renormalising is rarely what is meant.
-    if (Chance(moe.top_k() == 1 ? 38 : 12, 40)) {
+    if (Chance(moe.top_k() == 1 ? 79 : 24, 80)) {
       moe.set_top_k_normalization(v1::TOP_K_NORMALIZATION_RAW);
     }
     if (Chance(1, 2)) moe.set_shared_expert_hidden_size(8);
@@ -80,7 +80,8 @@ class Drawer {
   // cut in parts of `ep`.
   void Parallel() {
     v1::ParallelConfig& parallel = *job_.mutable_parallel();
-    parallel.set_world(OneOf({1, 2, 2, 4, 4, 4, 4, 8, 8, 8, 6, 12, 2, 1}));
+    parallel.set_world(
+        OneOf({1, 2, 2, 4, 4, 4, 4, 8, 8, 8, 6, 12, 2, 1, 1, 2, 4, 8}));
     int ep = OneOf({1, 1, 2, 2, 4});
     while (ep > parallel.world()) ep /= 2;
     const v1::ModelConfig& model = job_.model();

@@ -137,13 +137,16 @@ TEST_F(RandomJobsTest, LegalOnesCompileVerifyAndRunAlike) {
   for (int i = 0; i < jobs && !HasFatalFailure(); ++i) Follow(random);
   Report();
   EXPECT_EQ(counts_.size(), 2 * 4);
+  int legal = 0;
   for (const auto& [kind, counts] : counts_) {
     EXPECT_GT(counts.generated, jobs / 16) << kind;
-    EXPECT_GE(counts.legal, 0.9 * counts.generated) << kind;
+    EXPECT_GE(counts.legal, 0.85 * counts.generated) << kind;
     EXPECT_LT(counts.legal, counts.generated) << kind;
     EXPECT_EQ(counts.verified, counts.legal) << kind;
     EXPECT_EQ(counts.ran, kRunsOfAKind) << kind;
+    legal += counts.legal;
   }
+  EXPECT_GE(legal, 0.9 * jobs);
 }
 
 }  // namespace
