@@ -150,6 +150,29 @@ void CheckPlanSize(int64_t microbatches, int64_t layers, Checker& checker) {
                    kMaxLayerPasses));
 }
 
+void CheckMicrobatches(const v1::TrainingJob& job, Checker& checker) {
+  int64_t sum = 0;
+  for (int64_t sequences : job.batch().microbatches()) {
+    if (sequences < 1 || sequences > 65536) {
+      checker.Fail("batch.microbatches",
+                   absl::StrCat(sequences, " is not in [1, 65536]"));
+      return;
+    }
+    sum += sequences;
+  }
+  const int64_t all = sum * job.parallel().world();
+  if (all != job.batch().global_batch()) {
+    checker.Fail(
+        "batch.microbatches",
+        absl::StrCat(
+            "they add up to ", sum, ", times parallel.world to ", all,
+            ", not to batch.global_batch = ", job.batch().global_batch()));
+    return;
+  }
+  CheckPlanSize(job.batch().microbatches_size(), job.model().num_layers(),
+                checker);
+}
+
 void CheckBatch(const v1::TrainingJob& job, Checker& checker) {
   const v1::BatchConfig& batch = job.batch();
   if (checker.IsPresent("data", job.has_data())) {
@@ -160,6 +183,10 @@ void CheckBatch(const v1::TrainingJob& job, Checker& checker) {
   if (!checker.IsPresent("batch", job.has_batch())) return;
   const bool has_global =
       checker.IsGiven("batch.global_batch", batch.global_batch(), 1, kMaxWidth);
+  if (batch.microbatches_size() > 0) {
+    if (world > 0 && has_global) CheckMicrobatches(job, checker);
+    return;
+  }
   const bool has_microbatch =
       checker.IsGiven("batch.microbatch", batch.microbatch(), 1, 65536);
   if (world == 0 || !has_global || !has_microbatch) return;

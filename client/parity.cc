@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -78,7 +79,10 @@ bool ReducesOnce(v1::ShardingStrategy strategy) {
 }
 
 std::string SumClass(const v1::TrainingJob& job) {
-  const int microbatches = ShareOf(job) / job.batch().microbatch();
+  const v1::BatchConfig& batch = job.batch();
+  const int microbatches = batch.microbatches_size() > 0
+                               ? batch.microbatches_size()
+                               : ShareOf(job) / batch.microbatch();
   const bool one_order = microbatches == 1 || WorldOf(job) == 1;
   return absl::StrCat(
       "world=", WorldOf(job), " ep=", std::max(1, job.parallel().ep()),
@@ -167,6 +171,7 @@ std::vector<Draft> VaryMicrobatch(const std::vector<Draft>& drafts) {
   return Cross<int>(
       drafts, [](const v1::TrainingJob& job) { return Divisors(ShareOf(job)); },
       [](v1::TrainingJob& job, int microbatch) {
+        job.mutable_batch()->clear_microbatches();
         job.mutable_batch()->set_microbatch(microbatch);
         return absl::StrCat("microbatch=", microbatch);
       });
@@ -175,9 +180,13 @@ std::vector<Draft> VaryMicrobatch(const std::vector<Draft>& drafts) {
 // Whether the groups and the batch can be divided as the job says.
 bool Divides(const v1::TrainingJob& job) {
   const int ep = std::max(1, job.parallel().ep());
+  if (WorldOf(job) % ep != 0 || ShareOf(job) == 0) return false;
+  const auto& cut = job.batch().microbatches();
+  if (!cut.empty()) {
+    return std::accumulate(cut.begin(), cut.end(), 0) == ShareOf(job);
+  }
   const int microbatch = job.batch().microbatch();
-  return WorldOf(job) % ep == 0 && microbatch > 0 && ShareOf(job) > 0 &&
-         ShareOf(job) % microbatch == 0;
+  return microbatch > 0 && ShareOf(job) % microbatch == 0;
 }
 
 // The first number of a step that is not equal to the bit; empty: all are.

@@ -24,6 +24,12 @@ class SampleSource {
   virtual absl::Status Read(Split split, int64_t index,
                             absl::Span<int32_t> tokens) = 0;
 
+  // Fills `mask` with 1 where Read()'s token counts as a label, else 0; the
+  // first token is none. All 1 where nothing says otherwise. DATA_LOSS when the
+  // source holds another number.
+  virtual absl::Status ReadMask(Split split, int64_t index,
+                                absl::Span<int32_t> mask) = 0;
+
   // Samples of one epoch of the split.
   virtual int64_t size(Split split) const = 0;
 };

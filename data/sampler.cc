@@ -1,5 +1,6 @@
 #include "data/sampler.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -42,6 +43,36 @@ absl::StatusOr<SampleSplit> SplitSamples(const IndexedDataset& dataset,
                       options.validation_fraction);
 }
 
+// "sequence 3, position 17" of a token of the dataset.
+std::string PlaceOf(const IndexedDatasetIndex& index, int64_t token) {
+  int64_t sequence = 0;
+  while (token >= index.SequenceLength(sequence)) {
+    token -= index.SequenceLength(sequence++);
+  }
+  return absl::StrCat("sequence ", sequence, ", position ", token);
+}
+
+// A mask says of each token of the dataset whether it counts.
+absl::Status CheckSameSequences(const IndexedDataset& dataset,
+                                const IndexedDataset& mask) {
+  const IndexedDatasetIndex& a = dataset.index();
+  const IndexedDatasetIndex& b = mask.index();
+  if (a.num_sequences() != b.num_sequences()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the loss mask ", mask.prefix(), " has ",
+                     b.num_sequences(), " sequences, the dataset ",
+                     dataset.prefix(), " has ", a.num_sequences()));
+  }
+  for (int64_t s = 0; s < a.num_sequences(); ++s) {
+    if (a.SequenceLength(s) == b.SequenceLength(s)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "sequence ", s, " of the loss mask ", mask.prefix(), " has ",
+        b.SequenceLength(s), " tokens, that of the dataset ", dataset.prefix(),
+        " has ", a.SequenceLength(s)));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(
@@ -51,18 +82,26 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(
                    IndexedDataset::Open(options.prefix));
   ASSIGN_OR_RETURN(const SampleSplit split, SplitSamples(dataset, options),
                    _ << options.prefix);
-  return absl::WrapUnique(new Sampler(std::move(dataset), split, options));
+  std::optional<IndexedDataset> mask;
+  if (!options.loss_mask_prefix.empty()) {
+    ASSIGN_OR_RETURN(mask, IndexedDataset::Open(options.loss_mask_prefix));
+    RETURN_IF_ERROR(CheckSameSequences(dataset, *mask));
+  }
+  return absl::WrapUnique(
+      new Sampler(std::move(dataset), std::move(mask), split, options));
 }
 
-Sampler::Sampler(IndexedDataset dataset, SampleSplit split,
-                 const Options& options)
+Sampler::Sampler(IndexedDataset dataset, std::optional<IndexedDataset> mask,
+                 SampleSplit split, const Options& options)
     : dataset_(std::move(dataset)),
+      mask_(std::move(mask)),
       split_(split),
       sequence_length_(options.sequence_length),
       stride_(sequence_length_ +
               (options.kind == v1::SAMPLE_KIND_SEQUENCE ? 1 : 0)),
       seed_(options.seed),
       vocab_size_(options.vocab_size),
+      vocabulary_(absl::StrCat("the vocabulary is [0, ", vocab_size_, ")")),
       row_(sequence_length_ + 1) {
   if (options.order == v1::SAMPLE_ORDER_IN_FILE) return;
   order_.emplace(seed_, 0, split_.train);
@@ -83,32 +122,50 @@ int64_t Sampler::TrainSample(int64_t index) {
   return (*order_)(place);
 }
 
-absl::Status Sampler::Read(Split split, int64_t index,
-                           absl::Span<int32_t> tokens) {
-  if (index < 0 ||
-      static_cast<int64_t>(tokens.size()) != sequence_length_ + 1) {
+absl::Status Sampler::ReadRow(const IndexedDataset& dataset, Split split,
+                              int64_t index, int64_t size, int64_t limit,
+                              absl::string_view meaning) {
+  if (index < 0 || size != sequence_length_ + 1) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "sample ", index, " into ", tokens.size(),
+        "sample ", index, " into ", size,
         " tokens; indices begin at 0 and samples have ", sequence_length_ + 1));
   }
   if (split == Split::kValidation && index >= split_.validation) {
     return absl::OutOfRangeError(absl::StrCat(
-        dataset_.prefix(), ": validation sample ", index, " of ",
+        dataset.prefix(), ": validation sample ", index, " of ",
         split_.validation, "; hold out more or validate on fewer batches"));
   }
   const int64_t sample =
       split == Split::kTrain ? TrainSample(index) : split_.train + index;
   const int64_t begin = sample * stride_;
-  RETURN_IF_ERROR(dataset_.Read(begin, absl::MakeSpan(row_)));
+  RETURN_IF_ERROR(dataset.Read(begin, absl::MakeSpan(row_)));
   for (size_t i = 0; i < row_.size(); ++i) {
-    if (row_[i] < 0 || row_[i] >= vocab_size_) {
-      return absl::DataLossError(absl::StrCat(
-          dataset_.prefix(), ".bin: token ", begin + static_cast<int64_t>(i),
-          ", in sample ", sample, ", is ", row_[i], "; the vocabulary is [0, ",
-          vocab_size_, ")"));
-    }
-    tokens[i] = static_cast<int32_t>(row_[i]);
+    if (row_[i] >= 0 && row_[i] < limit) continue;
+    const int64_t token = begin + static_cast<int64_t>(i);
+    return absl::DataLossError(absl::StrCat(
+        dataset.prefix(), ".bin: token ", token, ", in sample ", sample, " (",
+        PlaceOf(dataset.index(), token), "), is ", row_[i], "; ", meaning));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Sampler::Read(Split split, int64_t index,
+                           absl::Span<int32_t> tokens) {
+  RETURN_IF_ERROR(
+      ReadRow(dataset_, split, index, tokens.size(), vocab_size_, vocabulary_));
+  std::copy(row_.begin(), row_.end(), tokens.begin());
+  return absl::OkStatus();
+}
+
+absl::Status Sampler::ReadMask(Split split, int64_t index,
+                               absl::Span<int32_t> mask) {
+  if (!mask_.has_value()) {
+    std::fill(mask.begin(), mask.end(), 1);
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(ReadRow(*mask_, split, index, mask.size(), 2,
+                          "a loss mask holds 0 and 1"));
+  std::copy(row_.begin(), row_.end(), mask.begin());
   return absl::OkStatus();
 }
 

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "data/format/indexed_dataset.h"
 #include "data/format/sample_split.h"
@@ -30,7 +31,8 @@ class Sampler : public SampleSource {
   // As the fields of v1::DataConfig and v1::ModelConfig.
   struct Options {
     std::string prefix;
-    int64_t sequence_length = 0;  // tokens; a sample has one more
+    std::string loss_mask_prefix;  // empty: every token counts
+    int64_t sequence_length = 0;   // tokens; a sample has one more
     double validation_fraction = 0;
     v1::SampleKind kind = v1::SAMPLE_KIND_UNSPECIFIED;
     v1::SampleOrder order = v1::SAMPLE_ORDER_UNSPECIFIED;
@@ -38,7 +40,8 @@ class Sampler : public SampleSource {
     int64_t vocab_size = 0;
   };
 
-  // As IndexedDataset::Open; INVALID_ARGUMENT when the dataset is too short for
+  // As IndexedDataset::Open; INVALID_ARGUMENT when the mask has not the
+  // dataset's sequences, naming both, the dataset is too short for
   // the splits, a sequence has not the length of a sample where it has to be
   // one, or an option is out of its range.
   static absl::StatusOr<std::unique_ptr<Sampler>> Create(
@@ -50,20 +53,32 @@ class Sampler : public SampleSource {
   absl::Status Read(Split split, int64_t index,
                     absl::Span<int32_t> tokens) override;
 
+  absl::Status ReadMask(Split split, int64_t index,
+                        absl::Span<int32_t> mask) override;
+
   int64_t size(Split split) const override;
 
  private:
-  Sampler(IndexedDataset dataset, SampleSplit split, const Options& options);
+  Sampler(IndexedDataset dataset, std::optional<IndexedDataset> mask,
+          SampleSplit split, const Options& options);
+
+  // Fills row_ with the numbers of `dataset` at sample `index` and checks that
+  // each is in [0, limit). `meaning` ends the error: what else they had to be.
+  absl::Status ReadRow(const IndexedDataset& dataset, Split split,
+                       int64_t index, int64_t size, int64_t limit,
+                       absl::string_view meaning);
 
   // The sample of the dataset that train sample `index` is.
   int64_t TrainSample(int64_t index);
 
   const IndexedDataset dataset_;
+  const std::optional<IndexedDataset> mask_;
   const SampleSplit split_;
   const int64_t sequence_length_;
   const int64_t stride_;  // tokens from one sample's first to the next one's
   const uint64_t seed_;
   const int64_t vocab_size_;
+  const std::string vocabulary_;  // in words
 
   // The order of the train samples; none: as in the file.
   std::optional<Permutation> order_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "data/format/indexed_dataset_writer.h"
 #include "gmock/gmock.h"
@@ -33,11 +34,21 @@ class SamplerTest : public ::testing::Test {
 
   // Token t of the dataset is t, in sequences that fit no window.
   void WriteCounting(int32_t tokens, int32_t sequence_tokens = 7) {
+    Write(prefix_, tokens, sequence_tokens,
+          [](int32_t token) { return token; });
+  }
+
+  // Token t is value(t).
+  template <typename Value>
+  void Write(const std::string& prefix, int32_t tokens, int32_t sequence_tokens,
+             Value value) {
     ASSERT_OK_AND_ASSIGN(auto writer,
-                         IndexedDatasetWriter::Create(prefix_, kVocabulary));
+                         IndexedDatasetWriter::Create(prefix, kVocabulary));
     for (int32_t begin = 0; begin < tokens; begin += sequence_tokens) {
       std::vector<int32_t> sequence(std::min(sequence_tokens, tokens - begin));
-      std::iota(sequence.begin(), sequence.end(), begin);
+      for (int32_t i = 0; i < sequence.size(); ++i) {
+        sequence[i] = value(begin + i);
+      }
       ASSERT_OK(writer->AddSequence(sequence));
       writer->EndDocument();
     }
@@ -178,10 +189,80 @@ TEST_F(SamplerTest, ATokenOutsideTheVocabularyIsNamedWithItsSample) {
   auto sampler = Create(options);
   std::vector<int32_t> tokens(11);
   EXPECT_OK(sampler->Read(Split::kTrain, 0, absl::MakeSpan(tokens)));
-  EXPECT_THAT(sampler->Read(Split::kValidation, 0, absl::MakeSpan(tokens)),
+  EXPECT_THAT(
+      sampler->Read(Split::kValidation, 0, absl::MakeSpan(tokens)),
+      StatusIs(absl::StatusCode::kDataLoss,
+               HasSubstr("text.bin: token 95, in sample 9 (sequence 13, "
+                         "position 4), is 95; the vocabulary is [0, "
+                         "95)")));
+}
+
+// As Read(), of the mask.
+std::vector<int32_t> ReadMask(Sampler& sampler, Split split, int64_t index,
+                              int64_t length) {
+  std::vector<int32_t> mask(length + 1);
+  EXPECT_OK(sampler.ReadMask(split, index, absl::MakeSpan(mask)));
+  return mask;
+}
+
+TEST_F(SamplerTest, AMaskSaysWhichTokensCount) {
+  WriteCounting(104);
+  Sampler::Options options = OptionsOf(10, 0.2, 1);
+  options.loss_mask_prefix = prefix_ + "_mask";
+  Write(options.loss_mask_prefix, 104, 7,
+        [](int32_t token) { return token % 3 == 0 ? 1 : 0; });
+  auto sampler = Create(options);
+  for (Split split : {Split::kTrain, Split::kValidation}) {
+    for (int64_t index = 0; index < sampler->size(split); ++index) {
+      std::vector<int32_t> expected;
+      for (int32_t token : Read(*sampler, split, index, 10)) {
+        expected.push_back(token % 3 == 0 ? 1 : 0);
+      }
+      EXPECT_EQ(ReadMask(*sampler, split, index, 10), expected) << index;
+    }
+  }
+}
+
+TEST_F(SamplerTest, WithoutAMaskEveryTokenCounts) {
+  WriteCounting(104);
+  auto sampler = Create(3, 0, 1);
+  EXPECT_THAT(ReadMask(*sampler, Split::kTrain, 2, 3), ElementsAre(1, 1, 1, 1));
+}
+
+TEST_F(SamplerTest, ANumberThatIsNoMaskIsNamedWithFileSequenceAndPosition) {
+  WriteCounting(21);
+  Sampler::Options options = OptionsOf(20, 0, 1);
+  options.loss_mask_prefix = prefix_ + "_mask";
+  Write(options.loss_mask_prefix, 21, 7,
+        [](int32_t token) { return token == 17 ? 2 : 1; });
+  auto sampler = Create(options);
+  std::vector<int32_t> mask(21);
+  EXPECT_THAT(sampler->ReadMask(Split::kTrain, 0, absl::MakeSpan(mask)),
               StatusIs(absl::StatusCode::kDataLoss,
-                       HasSubstr("text.bin: token 95, in sample 9, is 95; the "
-                                 "vocabulary is [0, 95)")));
+                       HasSubstr("text_mask.bin: token 17, in sample 0 "
+                                 "(sequence 2, position 3), is 2; a loss mask "
+                                 "holds 0 and 1")));
+}
+
+TEST_F(SamplerTest, AMaskWithOtherSequencesIsRefused) {
+  WriteCounting(104);
+  Sampler::Options options = OptionsOf(10, 0.2, 1);
+  options.loss_mask_prefix = prefix_ + "_mask";
+  auto one = [](int32_t token) { return 1; };
+  Write(options.loss_mask_prefix, 112, 7, one);
+  EXPECT_THAT(
+      Sampler::Create(options).status(),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr(absl::StrCat("the loss mask ", prefix_,
+                                      "_mask has 16 sequences, the dataset ",
+                                      prefix_, " has 15"))));
+  Write(options.loss_mask_prefix, 103, 7, one);
+  EXPECT_THAT(Sampler::Create(options).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("sequence 14 of the loss mask")));
+  options.loss_mask_prefix = prefix_ + "_none";
+  EXPECT_THAT(Sampler::Create(options).status(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("text_none")));
 }
 
 TEST_F(SamplerTest, WindowsInTheOrderOfTheFileBeginAnewEveryEpoch) {

@@ -6,6 +6,8 @@ const char* Name(NodeKind kind) {
   switch (kind) {
     case NodeKind::kLoad:
       return "load";
+    case NodeKind::kLossWeights:
+      return "loss_weights";
     case NodeKind::kEmbedding:
       return "embedding";
     case NodeKind::kPreDispatch:
@@ -18,6 +20,8 @@ const char* Name(NodeKind kind) {
       return "experts";
     case NodeKind::kCombine:
       return "combine";
+    case NodeKind::kBalance:
+      return "balance";
     case NodeKind::kMlp:
       return "mlp";
     case NodeKind::kHead:
@@ -36,6 +40,20 @@ const char* Name(Phase phase) {
       return "dgrad";
     case Phase::kWgrad:
       return "wgrad";
+  }
+  return "?";
+}
+
+const char* Name(RouterLoss loss) {
+  switch (loss) {
+    case RouterLoss::kAux:
+      return "aux";
+    case RouterLoss::kSequenceAux:
+      return "sequence_aux";
+    case RouterLoss::kGlobalAux:
+      return "global_aux";
+    case RouterLoss::kZ:
+      return "z";
   }
   return "?";
 }

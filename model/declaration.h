@@ -8,6 +8,7 @@
 #define WEFT_MODEL_DECLARATION_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ enum class NodeKind : uint8_t {
   kMlp,          // dense feed-forward of a layer without experts
   kHead,         // final norm and output projection
   kLoss,         // cross-entropy
+  kBalance,      // rows each expert gets over all ranks, losses that need them
+  kLossWeights,  // what losses weigh, from the labels that count on all ranks
 };
 const char* Name(NodeKind kind);
 
@@ -36,7 +39,16 @@ enum class Phase : uint8_t { kForward, kDgrad, kWgrad };
 const char* Name(Phase phase);
 
 // What a node phase mainly occupies; the schedule maps it to a stream.
-enum class Resource : uint8_t { kCompute, kExpertParallel };
+enum class Resource : uint8_t {
+  kCompute,
+  kExpertParallel,  // exchange with the EP group
+  kDataParallel,    // exchange with all ranks
+};
+
+// A loss of a layer's router: a field of v1::RouterLossConfig.
+enum class RouterLoss : uint8_t { kAux, kSequenceAux, kGlobalAux, kZ };
+// The field's name.
+const char* Name(RouterLoss loss);
 
 // Rows of a value. Received rows are counted at run time and bounded.
 enum class Rows : uint8_t { kStatic, kReceived };
@@ -72,11 +84,12 @@ struct ValueDecl {
   DType dtype = DType::kF32;
   Space space = Space::kDevice;
   Rows rows = Rows::kStatic;
-  int64_t max_rows = 0;  // exact when static, a bound when counted
+  // Of the largest microbatch: exact when static, a bound when counted.
+  int64_t max_rows = 0;
   int64_t columns = 0;
   int counts = -1;  // rows are counted: the host value that counts them
 
-  // Bytes, exact when static, a bound when counted.
+  // Bytes in the largest microbatch, exact when static, a bound when counted.
   int64_t max_bytes() const { return max_rows * columns * SizeOf(dtype); }
 };
 
@@ -86,6 +99,11 @@ enum class Access : uint8_t { kRead, kWrite, kScratch };
 struct Arg {
   int value = 0;
   Access access = Access::kRead;
+  // Read of the microbatch before; there is nothing to read in the first one.
+  bool previous = false;
+
+  // The microbatch whose instance this is to one of `microbatch`; -1: none.
+  int InstanceOf(int microbatch) const { return microbatch - previous; }
 };
 
 struct PhaseDecl {
@@ -123,12 +141,35 @@ struct LayerDecl {
   std::vector<NodeDecl> nodes;  // in forward order
 };
 
+// A loss that is added to the objective for every microbatch.
+struct RouterLossDecl {
+  RouterLoss loss = RouterLoss::kAux;
+  int layer = 0;  // index into ModelDecl::layers
+  // f64[1]: this rank's share of the microbatch's loss, without coefficient;
+  // the shares of all ranks add up to it.
+  int value = 0;
+  double coefficient = 0;
+};
+
 struct ModelDecl {
   std::vector<LayerDecl> layers;  // embedding, decoder layers, head
   std::vector<ParamDecl> params;
   std::vector<ValueDecl> values;
   int loss_value = -1;  // f64[1]: sum of the microbatch's token losses
   int64_t tokens = 0;   // of one microbatch on one rank
+  std::vector<RouterLossDecl> router_losses;  // ascending by layer, then loss
+  // Where microbatches differ in size: for each, the max_rows of every value.
+  std::vector<std::shared_ptr<const std::vector<int64_t>>> rows;
+
+  // Of a value in one microbatch, as ValueDecl::max_rows and max_bytes.
+  // Requires: a microbatch of the step.
+  int64_t max_rows(int value, int microbatch) const {
+    return rows.empty() ? values[value].max_rows : (*rows[microbatch])[value];
+  }
+  int64_t max_bytes(int value, int microbatch) const {
+    return max_rows(value, microbatch) * values[value].columns *
+           SizeOf(values[value].dtype);
+  }
 
   const NodeDecl& node(int layer, int index) const {
     return layers[layer].nodes[index];

@@ -78,6 +78,16 @@ int DeclarationBuilder::Received(const std::string& name, int64_t max_rows,
   return id;
 }
 
+int DeclarationBuilder::AddRouterLoss(RouterLoss loss, double coefficient) {
+  if (coefficient == 0) return kAbsent;
+  const int value =
+      Value(std::string("router_loss.") + Name(loss), 1, 1, DType::kF64);
+  decl_.values[value].space = Space::kHost;  // among small and long-lived ones
+  const int layer = decl_.layers.size() - 1;
+  decl_.router_losses.push_back({loss, layer, value, coefficient});
+  return value;
+}
+
 ModelDecl DeclarationBuilder::Take(int64_t tokens) {
   decl_.tokens = tokens;
   return std::move(decl_);
@@ -121,6 +131,12 @@ PhaseDecl Compute(Phase phase, std::vector<Arg> args, std::vector<int> params,
 PhaseDecl Exchange(Phase phase, std::vector<Arg> args) {
   PhaseDecl decl = Compute(phase, std::move(args));
   decl.resource = Resource::kExpertParallel;
+  return decl;
+}
+
+PhaseDecl ExchangeWithAll(Phase phase, std::vector<Arg> args) {
+  PhaseDecl decl = Compute(phase, std::move(args));
+  decl.resource = Resource::kDataParallel;
   return decl;
 }
 

@@ -42,11 +42,14 @@ class DeclarationBuilder {
   // One that the launching thread reads.
   int HostValue(const std::string& name, int64_t rows, int64_t columns,
                 DType dtype);
-  // One with a number of rows that the layer's latest host value counts.
+  // One with a number of rows that the layer's latest HostValue() counts.
   int Received(const std::string& name, int64_t max_rows, int64_t columns,
                DType dtype);
 
   void SetLoss(int value) { decl_.loss_value = value; }
+  // A router loss of the layer begun last, in a host value of its own; kAbsent
+  // when its coefficient is 0.
+  int AddRouterLoss(RouterLoss loss, double coefficient);
 
   // The declaration of a microbatch of so many tokens on one rank.
   ModelDecl Take(int64_t tokens);
@@ -54,23 +57,26 @@ class DeclarationBuilder {
  private:
   const ParamDTypes dtypes_;
   ModelDecl decl_;
-  int counts_ = -1;  // the layer's latest host value
+  int counts_ = -1;  // the layer's latest HostValue()
 };
 
 // Stands for an arg or a parameter that this declaration does not have, so that
 // those behind it keep their numbers. See PhaseDecl::arg_slots.
 inline constexpr int kAbsent = -1;
 
-// Args of a phase: read, written, scratch.
+// Args of a phase: read, read of the microbatch before, written, scratch.
 inline Arg R(int value) { return {value, Access::kRead}; }
+inline Arg Previous(int value) { return {value, Access::kRead, true}; }
 inline Arg W(int value) { return {value, Access::kWrite}; }
 inline Arg S(int value) { return {value, Access::kScratch}; }
 
-// A phase that computes, and one that exchanges rows with the EP group.
+// A phase that computes, one that exchanges rows with the EP group, and one
+// that exchanges with all ranks.
 PhaseDecl Compute(Phase phase, std::vector<Arg> args,
                   std::vector<int> params = {}, std::vector<int> grads = {},
                   double flops = 0);
 PhaseDecl Exchange(Phase phase, std::vector<Arg> args);
+PhaseDecl ExchangeWithAll(Phase phase, std::vector<Arg> args);
 
 }  // namespace weft::model
 

@@ -1,7 +1,10 @@
 #include "model/decoder.h"
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/decoder_builder.h"
@@ -27,10 +30,16 @@ void DecoderBuilder::EmbeddingLayer() {
   y_ = Activation("y", s_.tokens, s_.hidden);
   dy_ = Activation("dy", s_.tokens, s_.hidden);
   const int scratch =
-      Value("scratch.grad", 1, 2 * s_.tokens + s_.vocab + 1, DType::kI32);
+      Value("scratch.grad", 2 * s_.tokens + s_.vocab + 1, 1, DType::kI32);
 
   out_.AddNode(NodeKind::kLoad).phases = {
       Compute(Phase::kForward, {W(tokens_), W(labels_)})};
+  if (s_.loss_mask) {
+    const int gathered = Value("loss_tokens", s_.world, 2, DType::kF64);
+    loss_weights_ = Value("loss_weights", 1, 2);
+    out_.AddNode(NodeKind::kLossWeights).phases = {
+        ExchangeWithAll(Phase::kForward, {S(gathered), W(loss_weights_)})};
+  }
   out_.AddNode(NodeKind::kEmbedding).phases = {
       Compute(Phase::kForward, {R(tokens_), W(y_)}, {table_}),
       Compute(Phase::kWgrad, {R(tokens_), R(dy_), S(scratch)}, {}, {table_}),
@@ -150,13 +159,16 @@ void DecoderBuilder::DecoderLayer(int index) {
     Mlp(a);
     return;
   }
-  const Routing r = DeclareRouting();
+  Routing r = DeclareRouting();
+  DeclareRouterLosses(r);
   PreDispatch pre_dispatch = AttentionHalf(a, Access::kWrite);
   AddRouter(a, r, pre_dispatch);
+  AddRouterLosses(r, pre_dispatch);
   if (s_.shared_ffn > 0) AddSharedExpert(r, pre_dispatch);
   AddPreDispatch(pre_dispatch);
   Counts(r);
   Dispatch(r);
+  if (s_.router_loss.need_counts()) Balance(r);
   Experts(r);
   Combine(a, r);
 }
@@ -188,7 +200,8 @@ void DecoderBuilder::HeadLayer() {
   };
   out_.AddNode(NodeKind::kLoss).phases = {
       Compute(Phase::kForward, {R(logits), R(labels_), W(lse), W(loss)}),
-      Compute(Phase::kDgrad, {R(logits), R(labels_), R(lse), W(logits_grad)}),
+      Compute(Phase::kDgrad, {R(logits), R(labels_), R(lse), W(logits_grad),
+                              R(loss_weights_)}),
   };
 }
 
@@ -200,7 +213,22 @@ ModelDecl DecoderBuilder::Build() {
 }
 
 ModelDecl DeclareDecoder(const Shape& shape) {
-  return DecoderBuilder(shape).Build();
+  ModelDecl model = DecoderBuilder(shape).Build();
+  if (shape.uneven.empty()) return model;
+  std::map<int64_t, std::shared_ptr<const std::vector<int64_t>>> by_size;
+  for (int m = 0; m < shape.microbatches; ++m) {
+    auto& rows = by_size[shape.sequences_of(m)];
+    if (rows == nullptr) {
+      std::vector<int64_t> all;
+      const Shape one = shape.Of(m);
+      for (const ValueDecl& value : DecoderBuilder(one).Build().values) {
+        all.push_back(value.max_rows);
+      }
+      rows = std::make_shared<const std::vector<int64_t>>(std::move(all));
+    }
+    model.rows.push_back(rows);
+  }
+  return model;
 }
 
 }  // namespace weft::model

@@ -17,14 +17,28 @@ namespace weft::model {
 ModelDecl DeclareDecoder(const Shape& shape);
 
 // [T] tokens of a microbatch on one rank, [H] hidden, [Q] qkv columns, [A]
-// heads*head_dim, [N] = T*top_k rows sent, [R] rows received, [E] experts,
-// U(F) outputs of the first projection of a feed-forward of width F: 2F, gate
-// and up, with SwiGLU, else F.
+// heads*head_dim, [N] = T*top_k rows sent, [R] rows received, [E] experts, [Ep]
+// experts padded (Shape::balance_columns), [B] sequences, U(F) outputs of the
+// first projection of a feed-forward of width F: 2F, gate and up, with SwiGLU,
+// else F.
 
 namespace load {
-// write i32[T] tokens and i32[T] labels: the token after each
+// write i32[T] tokens and i32[T] labels: the token after each, or
+// ops::kIgnoredLabel where the mask has 0
 enum Forward { kTokens, kLabels };
 }  // namespace load
+
+// Present with a loss mask only.
+namespace loss_weights {
+enum Forward {
+  kGathered,  // scratch f64[world,2] tokens that count as labels on each rank,
+              // in the microbatch and in the step
+  // write [1,2] factors by which a token's loss and a router loss count more
+  // than without a mask: a mean over what counts is all tokens by those that
+  // count times the mean over all
+  kWeights,
+};
+}  // namespace loss_weights
 
 namespace embedding {
 enum Forward { kTokens, kY };  // read tokens; write y [T,H]
@@ -64,6 +78,13 @@ enum Forward {
   kSortedExperts,  // write i32[T,k] those experts
   kSendRows,       // write [N,H]
   kSendProb,       // write [N]
+  // Present with losses of the router that need them, see
+  // kernels/ops/router_loss.
+  kRouterLse,       // write [T] logsumexp of the logits; z
+  kZLoss,           // write host f64[1]
+  kSequenceCounts,  // write i32[B,E] tokens that chose an expert; sequence_aux
+  kSequenceAux,     // write host f64[1]
+  kScoreSums,       // write f64[1,E] sum of scores over tokens; aux, global_aux
   // Present when there is a shared expert.
   kSharedUp,    // write [T,U(shared)]
   kSharedAct,   // write [T,shared]
@@ -100,6 +121,13 @@ enum Dgrad {
   kDXn2Grad,        // scratch [T,H]
   kDLogitsGrad,     // scratch [T,E]
   kDTopKGrad,       // scratch [T,k]
+  // Present with losses of the router that need them.
+  kDRouterLse,       // read; z
+  kDBalanceCounts,   // read [1,Ep] of all ranks; aux
+  kDRunningCounts,   // read [1,Ep]; global_aux
+  kDSequenceCounts,  // read; sequence_aux
+  kDScoresGrad,      // scratch [T,E]; all but z
+  kDLossWeights,  // read [1,2]; with a mask when losses are means over tokens
   // Present when there is a shared expert.
   kDSharedUp,        // read
   kDSharedActGrad,   // scratch [T,shared]
@@ -150,6 +178,23 @@ enum WgradGrads {
 namespace counts {
 enum Forward { kLocal, kAll };  // read i32[1,E]; write host i32[ep,E]
 }  // namespace counts
+
+// Counts of all ranks, and the losses that need them. Runs in forward and is
+// needed by the router's backward only.
+namespace balance {
+enum Forward {
+  kCounts,     // read i32[1,E] of this rank
+  kScoreSums,  // read f64[1,E] of this rank
+  kPrevious,   // read [1,Ep] kRunning of the microbatch before; none in the
+               // first
+  kTotal,      // write [1,Ep] rows each expert gets over all ranks; without aux
+               // scratch
+  kRunning,  // write [1,Ep] sum of kTotal over the step's microbatches so far;
+             // global_aux only
+  kAux,      // write host f64[1]
+  kGlobalAux,  // write host f64[1]
+};
+}  // namespace balance
 
 namespace dispatch {
 enum Forward { kSendRows, kSendProb, kAll, kRows, kProb };  // write [R,H], [R]
@@ -229,8 +274,9 @@ enum WgradGrads { kGOutput };
 namespace loss {
 // read logits, labels; write lse [T], loss f64[1]
 enum Forward { kLogits, kLabels, kLse, kLoss };
-// read logits, labels, lse; write d_logits [T,V]
-enum Dgrad { kDLogits, kDLabels, kDLse, kDLogitsGrad };
+// read logits, labels, lse; write d_logits [T,V]; read weights [1,2] (with a
+// mask only)
+enum Dgrad { kDLogits, kDLabels, kDLse, kDLogitsGrad, kDWeights };
 }  // namespace loss
 
 }  // namespace weft::model

@@ -58,6 +58,11 @@ class DecoderBuilder {
     int shared_up = -1, shared_act = -1, shared_out = -1;
     int shared_up_grad = -1;
     int shared_gate = kAbsent, shared_gate_grad = kAbsent;
+    // Of the router's losses; those of losses that are left out are absent.
+    int lse = kAbsent, score_sums = kAbsent, sequence_counts = kAbsent;
+    int all_counts = kAbsent, running_counts = kAbsent;
+    int aux = kAbsent, sequence_aux = kAbsent, global_aux = kAbsent;
+    int z = kAbsent;
   };
 
   int Param(const std::string& name, std::vector<int64_t> shape, double std) {
@@ -96,12 +101,15 @@ class DecoderBuilder {
   Attention DeclareAttention();
   Routing DeclareRouting();
   PreDispatch AttentionHalf(const Attention& a, Access h1_grad);
+  void DeclareRouterLosses(Routing& r);
   void AddRouter(const Attention& a, const Routing& r, PreDispatch& p);
+  void AddRouterLosses(const Routing& r, PreDispatch& p);
   void AddSharedExpert(const Routing& r, PreDispatch& p);
   void AddPreDispatch(const PreDispatch& p);
   void Counts(const Routing& r);
   void Dispatch(const Routing& r);
   void Experts(const Routing& r);
+  void Balance(const Routing& r);
   void Combine(const Attention& a, const Routing& r);
   void Mlp(const Attention& a);
   double ProjectionFlops() const;
@@ -114,13 +122,14 @@ class DecoderBuilder {
 
   const Shape& s_;
   DeclarationBuilder out_;
-  int table_ = -1;   // embedding table
-  int tokens_ = -1;  // value
-  int labels_ = -1;  // value
-  int x_ = -1;       // output of the layer before, input of this one
-  int y_ = -1;       // output of this layer
-  int dx_ = -1;      // gradient of x_
-  int dy_ = -1;      // gradient of y_
+  int table_ = -1;              // embedding table
+  int tokens_ = -1;             // value
+  int labels_ = -1;             // value
+  int loss_weights_ = kAbsent;  // value
+  int x_ = -1;                  // output of the layer before, input of this one
+  int y_ = -1;                  // output of this layer
+  int dx_ = -1;                 // gradient of x_
+  int dy_ = -1;                 // gradient of y_
 };
 
 }  // namespace weft::model

@@ -93,6 +93,49 @@ void DecoderBuilder::AddSharedExpert(const Routing& r, PreDispatch& p) {
   p.wgrad_flops += flops;
 }
 
+void DecoderBuilder::DeclareRouterLosses(Routing& r) {
+  const RouterCoefficients& c = s_.router_loss;
+  const int64_t t = s_.tokens;
+  if (c.z > 0) r.lse = Value("router_lse", t, 1);
+  if (c.sequence_aux > 0) {
+    r.sequence_counts =
+        Value("sequence_counts", s_.microbatch, s_.experts, DType::kI32);
+  }
+  if (c.need_counts()) {
+    r.score_sums = Value("score_sums", 1, s_.experts, DType::kF64);
+    r.all_counts = Value("balance_counts", 1, s_.balance_columns());
+  }
+  if (c.global_aux > 0) {
+    r.running_counts = Value("running_counts", 1, s_.balance_columns());
+  }
+  r.aux = out_.AddRouterLoss(RouterLoss::kAux, c.aux);
+  r.sequence_aux = out_.AddRouterLoss(RouterLoss::kSequenceAux, c.sequence_aux);
+  r.global_aux = out_.AddRouterLoss(RouterLoss::kGlobalAux, c.global_aux);
+  r.z = out_.AddRouterLoss(RouterLoss::kZ, c.z);
+}
+
+void DecoderBuilder::AddRouterLosses(const Routing& r, PreDispatch& p) {
+  const RouterCoefficients& c = s_.router_loss;
+  const bool scores_grad = c.need_counts() || c.sequence_aux > 0;
+  const bool weighed = s_.token_loss && (scores_grad || c.z > 0);
+  const int grad =
+      scores_grad ? Value("scores.grad", s_.tokens, s_.experts) : kAbsent;
+  Append(p.forward, {W(r.lse), W(r.z), W(r.sequence_counts), W(r.sequence_aux),
+                     W(r.score_sums)});
+  Append(p.dgrad,
+         {R(r.lse), R(c.aux > 0 ? r.all_counts : kAbsent), R(r.running_counts),
+          R(r.sequence_counts), S(grad), R(weighed ? loss_weights_ : kAbsent)});
+}
+
+void DecoderBuilder::Balance(const Routing& r) {
+  const bool aux = s_.router_loss.aux > 0;
+  out_.AddNode(NodeKind::kBalance).phases = {
+      ExchangeWithAll(Phase::kForward,
+                      {R(r.counts), R(r.score_sums), Previous(r.running_counts),
+                       aux ? W(r.all_counts) : S(r.all_counts),
+                       W(r.running_counts), W(r.aux), W(r.global_aux)})};
+}
+
 void DecoderBuilder::Counts(const Routing& r) {
   NodeDecl& node = out_.AddNode(NodeKind::kCounts);
   node.phases = {Exchange(Phase::kForward, {R(r.counts), W(r.all)})};

@@ -12,6 +12,7 @@ namespace weft::model {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 
@@ -76,13 +77,15 @@ TEST(DecoderTest, EveryGradientIsWrittenAndEveryParameterRead) {
 }
 
 TEST(DecoderTest, EveryValueThatIsReadIsWrittenByAnEarlierPhase) {
-  const ModelDecl model = DeclareDecoder(SmallShape());
+  Shape shape = SmallShape();
+  shape.router_loss = {1, 1, 1, 1};
+  const ModelDecl model = DeclareDecoder(shape);
   std::set<int> written;
   auto run = [&](const NodeDecl& node, Phase phase) {
     const PhaseDecl* decl = node.Find(phase);
     if (decl == nullptr) return;
     for (const Arg& arg : decl->args) {
-      if (arg.access == Access::kRead) {
+      if (arg.access == Access::kRead && !arg.previous) {
         EXPECT_TRUE(written.count(arg.value))
             << Name(node.kind) << "." << Name(phase) << " reads "
             << model.values[arg.value].name;
@@ -155,6 +158,49 @@ TEST(DecoderTest, AGatedFirstProjectionHasTwoOutputsAndSquaredReluOne) {
               UnorderedElementsAre(Pair("mlp.up", ElementsAre(24, 16)),
                                    Pair("experts.up", ElementsAre(4, 12, 16)),
                                    Pair("shared_up", ElementsAre(8, 16))));
+}
+
+TEST(DecoderTest, EveryRouterHasTheLossesWithACoefficient) {
+  Shape shape = SmallShape();
+  EXPECT_THAT(DeclareDecoder(shape).router_losses, IsEmpty());
+  shape.router_loss.global_aux = 2;
+  shape.router_loss.z = 0.5;
+  const ModelDecl model = DeclareDecoder(shape);
+  std::vector<std::string> losses;
+  for (const RouterLossDecl& loss : model.router_losses) {
+    EXPECT_EQ(loss.coefficient, loss.loss == RouterLoss::kZ ? 0.5 : 2);
+    losses.push_back(model.values[loss.value].name);
+  }
+  EXPECT_THAT(
+      losses,
+      ElementsAre("layers.0.router_loss.global_aux", "layers.0.router_loss.z",
+                  "layers.2.router_loss.global_aux", "layers.2.router_loss.z"));
+}
+
+// Who exchanges counts with all ranks, by layer.
+std::vector<bool> Balances(const Shape& shape) {
+  std::vector<bool> balances;
+  for (const LayerDecl& layer : DeclareDecoder(shape).layers) {
+    bool found = false;
+    for (const NodeDecl& node : layer.nodes) {
+      found |= node.kind == NodeKind::kBalance;
+    }
+    balances.push_back(found);
+  }
+  return balances;
+}
+
+TEST(DecoderTest, CountsOfAllRanksAreMadeOnlyWhereALossNeedsThem) {
+  const std::vector<bool> none = {false, false, false, false, false};
+  const std::vector<bool> moe = {false, true, false, true, false};
+  Shape shape = SmallShape();
+  EXPECT_EQ(Balances(shape), none);
+  shape.router_loss = {0, 1, 0, 1};
+  EXPECT_EQ(Balances(shape), none);
+  shape.router_loss = {1, 0, 0, 0};
+  EXPECT_EQ(Balances(shape), moe);
+  shape.router_loss = {0, 0, 1, 0};
+  EXPECT_EQ(Balances(shape), moe);
 }
 
 TEST(DecoderTest, DenseLayersHaveNoExchange) {

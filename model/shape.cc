@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace weft::model {
 namespace {
@@ -16,6 +17,28 @@ DType DTypeOf(v1::NumberFormat format) {
 }
 
 }  // namespace
+
+Shape Shape::Of(int microbatch_index) const {
+  Shape shape = *this;
+  shape.microbatch = sequences_of(microbatch_index);
+  shape.tokens = sequence * shape.microbatch;
+  return shape;
+}
+
+int64_t Shape::step_tokens() const {
+  if (uneven.empty()) return sequence * microbatch * microbatches;
+  return sequence * std::accumulate(uneven.begin(), uneven.end(), int64_t{0});
+}
+
+double Shape::token_loss_weight() const {
+  const int64_t all = token_loss ? step_tokens() : tokens * microbatches;
+  return 1.0 / static_cast<double>(all);
+}
+
+double Shape::router_loss_weight() const {
+  if (!token_loss) return 1.0 / microbatches;
+  return static_cast<double>(tokens) / step_tokens();
+}
 
 int64_t Shape::max_received_rows() const {
   const int64_t possible = tokens * ep * std::min(top_k, local_experts());
@@ -54,18 +77,31 @@ Shape ShapeOf(const v1::TrainingJob& job) {
     shape.shared_ffn = model.moe().shared_expert_hidden_size();
     shape.shared_gate = model.moe().shared_expert_gate();
     shape.max_rows_factor = model.moe().max_rows_factor();
+    const v1::RouterLossConfig& losses = model.moe().router_loss();
+    shape.router_loss = {losses.aux(), losses.sequence_aux(),
+                         losses.global_aux(), losses.z()};
     shape.renormalize_top_k =
         model.moe().top_k_normalization() != v1::TOP_K_NORMALIZATION_RAW;
   }
   shape.compute_dtype = DTypeOf(job.precision().compute());
   shape.gradient_dtype = DTypeOf(job.precision().gradients());
   shape.sequence = job.data().sequence_length();
+  shape.token_loss = job.loss().normalization() == v1::LOSS_NORMALIZATION_TOKEN;
+  shape.loss_mask = !job.data().loss_mask_prefix().empty();
   shape.microbatch = job.batch().microbatch();
+  const auto& cut = job.batch().microbatches();
+  if (!cut.empty()) {
+    shape.microbatch = *std::max_element(cut.begin(), cut.end());
+    if (*std::min_element(cut.begin(), cut.end()) != shape.microbatch) {
+      shape.uneven.assign(cut.begin(), cut.end());
+    }
+  }
   shape.tokens = shape.sequence * shape.microbatch;
   shape.world = job.parallel().world();
   shape.ep = Or(job.parallel().ep(), 1);
-  shape.microbatches =
-      job.batch().global_batch() / (shape.microbatch * shape.world);
+  shape.microbatches = cut.empty() ? job.batch().global_batch() /
+                                         (shape.microbatch * shape.world)
+                                   : cut.size();
   return shape;
 }
 

@@ -10,6 +10,17 @@
 
 namespace weft::model {
 
+// Coefficients of the routers' losses; 0 leaves a loss out.
+struct RouterCoefficients {
+  double aux = 0;
+  double sequence_aux = 0;
+  double global_aux = 0;
+  double z = 0;
+
+  // Whether the rows each expert gets over all ranks are needed.
+  bool need_counts() const { return aux > 0 || global_aux > 0; }
+};
+
 // Sizes of a job on one rank. Derived from a valid job; see ShapeOf.
 struct Shape {
   int64_t vocab = 0;
@@ -30,6 +41,11 @@ struct Shape {
   bool qkv_bias = false;
   bool out_bias = false;
   bool qk_norm = false;  // RMSNorm of each head of queries and keys
+  RouterCoefficients router_loss;
+  // Losses are means over the step's tokens; else means over microbatches of
+  // means over their tokens.
+  bool token_loss = false;
+  bool loss_mask = false;  // some tokens do not count as labels
   bool tie_embeddings = false;
   double norm_epsilon = 1e-5;
   double rope_theta = 10000;
@@ -38,9 +54,11 @@ struct Shape {
   DType compute_dtype = DType::kF32;   // parameters as read, activations
   DType gradient_dtype = DType::kF32;  // of parameters
 
-  int64_t sequence = 0;      // tokens of a sequence
-  int64_t microbatch = 0;    // sequences on one rank
-  int64_t tokens = 0;        // sequence * microbatch
+  int64_t sequence = 0;    // tokens of a sequence
+  int64_t microbatch = 0;  // sequences on one rank, of the largest one
+  int64_t tokens = 0;      // sequence * microbatch
+  // Of each microbatch, its sequences on one rank; empty: all are alike.
+  std::vector<int64_t> uneven;
   int64_t microbatches = 0;  // of a step
   int64_t ep = 1;            // ranks of an expert-parallel group
   int64_t world = 1;         // ranks of the job
@@ -55,6 +73,27 @@ struct Shape {
   int64_t local_experts() const { return experts / ep; }
   // Rows a rank sends to experts in one layer.
   int64_t sent_rows() const { return tokens * top_k; }
+  // Columns of an all-reduced count of each expert's rows: the experts, padded
+  // to a multiple of the ranks.
+  int64_t balance_columns() const {
+    return (experts + world - 1) / world * world;
+  }
+  int64_t sequences_of(int microbatch_index) const {
+    return uneven.empty() ? microbatch : uneven[microbatch_index];
+  }
+  // The shape of one microbatch: `microbatch` and `tokens` are its own.
+  Shape Of(int microbatch_index) const;
+  // Tokens of a step on one rank.
+  int64_t step_tokens() const;
+  // What a token's loss counts in the objective of its rank, and what a router
+  // loss of a microbatch of this shape counts beside its coefficient, when
+  // every token counts as a label. See loss_weights of model/decoder.h.
+  double token_loss_weight() const;
+  double router_loss_weight() const;
+  // i32 words of a sample on the host: its tokens; with a mask, its labels too.
+  int64_t sample_words() const {
+    return sequence + 1 + (loss_mask ? sequence : 0);
+  }
   // Most rows the experts of one rank may get from its EP group: as many as
   // routing can send at all, or the job's own bound.
   int64_t max_received_rows() const;

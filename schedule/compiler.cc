@@ -92,7 +92,7 @@ class Emitter {
       value.decl = decl;
       value.microbatch = microbatch;
       value.space = model_.values[decl].space;
-      value.bytes = model_.values[decl].max_bytes();
+      value.bytes = model_.max_bytes(decl, microbatch);
       it->second = NewValue(std::move(value));
     }
     return it->second;
@@ -130,18 +130,16 @@ class Emitter {
   void Node(const NodePhase& at) {
     const model::NodeDecl& node = model_.node(at.layer, at.node);
     const model::PhaseDecl& decl = Decl(at);
-    const StreamKind stream = decl.resource == model::Resource::kExpertParallel
-                                  ? StreamKind::kEp
-                                  : StreamKind::kCompute;
     Op op;
     op.kind = OpKind::kNode;
-    op.stream = stream;
+    op.stream = StreamOf(decl.resource);
     op.layer = at.layer;
     op.node = at.node;
     op.phase = at.phase;
     op.microbatch = at.microbatch;
     for (const model::Arg& arg : decl.args) {
-      op.args.push_back(Activation(arg.value, at.microbatch));
+      const int instance = arg.InstanceOf(at.microbatch);
+      op.args.push_back(instance < 0 ? -1 : Activation(arg.value, instance));
     }
     for (int param : decl.params_read) {
       op.params.push_back({param, gathered_[units_.bucket_of_param[param]]});
@@ -153,7 +151,7 @@ class Emitter {
     }
     for (const model::Arg& arg : decl.args) {
       if (arg.access == model::Access::kWrite && IsTapped(arg.value)) {
-        Tap(at, stream, arg.value);
+        Tap(at, StreamOf(decl.resource), arg.value);
       }
     }
   }
@@ -246,6 +244,11 @@ class Emitter {
     Op& op = NewOp(OpKind::kControl, StreamKind::kReduce);
     for (int m = 0; m < options_.microbatches; ++m) {
       op.args.push_back(activations_.at({model_.loss_value, m}));
+    }
+    for (const model::RouterLossDecl& loss : model_.router_losses) {
+      for (int m = 0; m < options_.microbatches; ++m) {
+        op.args.push_back(activations_.at({loss.value, m}));
+      }
     }
   }
 

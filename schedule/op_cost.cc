@@ -10,10 +10,16 @@ const model::NodeDecl& NodeOf(const Plan& plan, const Op& op) {
   return plan.model.node(op.layer, op.node);
 }
 
-RoutedRows SameRows(const Plan& plan, const Program& program, int64_t rows) {
+// By layer, what `rows_of` says of each microbatch's shape.
+template <typename Fn>
+RoutedRows RowsOf(const Plan& plan, const Program& program, Fn rows_of) {
   RoutedRows routed;
   routed.microbatches = program.microbatches;
-  routed.rows.assign(plan.model.layers.size() * program.microbatches, rows);
+  for (size_t layer = 0; layer < plan.model.layers.size(); ++layer) {
+    for (int m = 0; m < program.microbatches; ++m) {
+      routed.rows.push_back(rows_of(plan.shape.Of(m)));
+    }
+  }
   return routed;
 }
 
@@ -27,6 +33,7 @@ OpSize NodeSize(const Plan& plan, const Program& program, const Op& op,
   OpSize size;
   double routed = 0;
   for (int value : op.args) {
+    if (value < 0) continue;  // of a microbatch before the first
     const Value& v = program.values[value];
     const double bytes = BytesOf(plan, v, rows);
     size.bytes += bytes;
@@ -36,13 +43,19 @@ OpSize NodeSize(const Plan& plan, const Program& program, const Op& op,
     size.bytes += LocalBytes(plan, use.param);
   }
   for (const GradUse& use : op.grads) size.bytes += LocalBytes(plan, use.param);
+  // Declared for the largest microbatch.
   size.flops = NodeOf(plan, op).Find(op.phase)->flops;
-  if (op.stream == StreamKind::kEp) {
+  if (op.stream == StreamKind::kReduce) {
+    size.peers = plan.world.size - 1;
+  } else if (op.stream == StreamKind::kEp) {
     size.peers = plan.world.ep - 1;
     size.wire_bytes = routed * size.peers / plan.world.ep;
   } else if (routed > 0) {
     size.flops *= static_cast<double>(rows.at(op.layer, op.microbatch)) /
                   plan.shape.sent_rows();
+  } else {
+    size.flops *= static_cast<double>(plan.shape.sequences_of(op.microbatch)) /
+                  plan.shape.microbatch;
   }
   return size;
 }
@@ -82,11 +95,14 @@ OpSize ControlSize(const Plan& plan) {
 }  // namespace
 
 RoutedRows BalancedRows(const Plan& plan, const Program& program) {
-  return SameRows(plan, program, plan.shape.sent_rows());
+  return RowsOf(plan, program,
+                [](const model::Shape& shape) { return shape.sent_rows(); });
 }
 
 RoutedRows BoundedRows(const Plan& plan, const Program& program) {
-  return SameRows(plan, program, plan.shape.max_received_rows());
+  return RowsOf(plan, program, [](const model::Shape& shape) {
+    return shape.max_received_rows();
+  });
 }
 
 int64_t BytesOf(const Plan& plan, const Value& value, const RoutedRows& rows) {

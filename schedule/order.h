@@ -47,13 +47,13 @@ std::vector<NodePhase> SequentialOrder(const model::ModelDecl& model,
 // Forward of microbatch i+1 paired with backward of microbatch i: the first
 // forward alone, then M-1 pairs, then the last backward alone. In a pair, layer
 // i of the forward meets layer n-1-i of the backward, in this launch order
-// (Megatron-LM's; dense layers have only the rows they have):
+// (Megatron-LM's; layers have only the rows they have):
 //
 //   backward             forward
 //   combine.dgrad
 //                        pre_dispatch
 //   experts.dgrad
-//                        counts, dispatch
+//                        counts, dispatch, balance
 //   experts.wgrad        (delayed)
 //   dispatch.dgrad
 //                        experts

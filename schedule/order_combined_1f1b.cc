@@ -18,6 +18,7 @@ class CombinedStep {
     const int embedding = 0;
     B(head, NodeKind::kLoss, Phase::kDgrad);
     F(embedding, NodeKind::kLoad);
+    F(embedding, NodeKind::kLossWeights);
     F(embedding, NodeKind::kEmbedding);
     B(head, NodeKind::kHead, Phase::kDgrad);
     B(head, NodeKind::kHead, Phase::kWgrad);
@@ -38,6 +39,7 @@ class CombinedStep {
     }
     F(f, NodeKind::kCounts);
     F(f, NodeKind::kDispatch);
+    F(f, NodeKind::kBalance);
     for (NodeKind kind : {NodeKind::kExperts, NodeKind::kMlp}) {
       if (Waits(b, kind)) Wgrad(b, kind);
     }

@@ -68,6 +68,7 @@ class Dependencies {
     if (op.kind != OpKind::kNode) return;
     const auto& args = Phase(op).args;
     for (int i = 0; i < args.size(); ++i) {
+      if (op.args[i] < 0) continue;
       const bool read = args[i].access == model::Access::kRead;
       (read ? readers_ : writers_)[op.args[i]].push_back(id);
     }
@@ -116,7 +117,7 @@ class Dependencies {
   void OfNode(const Op& op, std::vector<int>& needed) {
     const auto& args = Phase(op).args;
     for (int i = 0; i < args.size(); ++i) {
-      if (args[i].access == model::Access::kRead) {
+      if (args[i].access == model::Access::kRead && op.args[i] >= 0) {
         Append(writers_[op.args[i]], needed);
       }
     }

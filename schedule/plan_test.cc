@@ -40,6 +40,12 @@ void ForEachJob(Fn fn) {
               job.mutable_fsdp()->set_strategy(
                   static_cast<v1::ShardingStrategy>(strategy));
               job.mutable_model()->set_tie_embeddings(microbatches == 3);
+              if (microbatches >= 3) {
+                v1::RouterLossConfig& losses =
+                    *job.mutable_model()->mutable_moe()->mutable_router_loss();
+                losses.set_global_aux(1);
+                losses.set_aux(microbatches - 3);
+              }
               if (microbatches == 5) job.mutable_model()->add_dense_layers(1);
               if (microbatches == 2) job.mutable_fsdp()->clear_prefetch_bytes();
               job.mutable_eval()->set_batches(1);

@@ -44,6 +44,18 @@ const char* Name(OpKind kind) {
   return "?";
 }
 
+StreamKind StreamOf(model::Resource resource) {
+  switch (resource) {
+    case model::Resource::kCompute:
+      return StreamKind::kCompute;
+    case model::Resource::kExpertParallel:
+      return StreamKind::kEp;
+    case model::Resource::kDataParallel:
+      return StreamKind::kReduce;
+  }
+  return StreamKind::kCompute;
+}
+
 bool WeightsResident(fsdp::Strategy strategy, const fsdp::Bucket& bucket) {
   return strategy == fsdp::Strategy::kNoShard || bucket.group_size == 1;
 }
@@ -108,14 +120,16 @@ uint64_t CollectiveHash(const Program& program, const model::ModelDecl& model,
   hash.AddInt(program.strategy);
   for (const Op& op : program.ops) {
     const bool exchange =
-        op.kind == OpKind::kNode && op.stream == StreamKind::kEp;
+        op.kind == OpKind::kNode && op.stream != StreamKind::kCompute;
     const bool collective = exchange || op.kind == OpKind::kGather ||
                             op.kind == OpKind::kReduce ||
                             op.kind == OpKind::kControl;
     if (!collective) continue;
     hash.AddInt(op.kind).AddInt(op.stream).AddInt(op.microbatch);
     hash.AddInt(op.args.size());
-    for (int value : op.args) hash.AddInt(program.values[value].bytes);
+    for (int value : op.args) {
+      hash.AddInt(value < 0 ? 0 : program.values[value].bytes);
+    }
     if (exchange) {
       hash.AddInt(op.layer).AddInt(op.node).AddInt(op.phase);
       hash.AddInt(model.node(op.layer, op.node).kind);

@@ -65,11 +65,13 @@ struct Op {
   // overwriting them.
   bool accumulate = false;
 
-  // kNode: one value for every arg of the phase. kGather, kRelease: the
+  // kNode: one value for every arg of the phase; -1 where it reads of the
+  // microbatch before the first. kGather, kRelease: the
   // gathered value. kAdd, kReduce: the gradient value; empty for a kReduce of
   // resident gradients.
-  // kControl: the loss values of all microbatches. kTap: the value, and the one
-  // that counts its rows if they are counted.
+  // kControl: the loss values of all microbatches; then those of every router
+  // loss, in order of declaration. kTap: the value, and the one that counts its
+  // rows if they are counted.
   std::vector<int> args;
   std::vector<ParamUse> params;
   std::vector<GradUse> grads;
@@ -119,6 +121,9 @@ struct Binding {
   int rank = 0;
   fsdp::World world;
 };
+
+// The stream of node phases that mainly occupy `resource`.
+StreamKind StreamOf(model::Resource resource);
 
 // True when the weights of a bucket stay on every rank of its group: no gather.
 bool WeightsResident(fsdp::Strategy strategy, const fsdp::Bucket& bucket);

@@ -36,7 +36,7 @@ class DeclaredArgs {
   std::vector<int> Of(const model::PhaseDecl& phase, int microbatch) const {
     std::vector<int> args;
     for (const model::Arg& arg : phase.args) {
-      const auto it = ids_.find({arg.value, microbatch});
+      const auto it = ids_.find({arg.value, arg.InstanceOf(microbatch)});
       args.push_back(it == ids_.end() ? -1 : it->second);
     }
     return args;
@@ -112,7 +112,10 @@ absl::Status ReadIndex(int number, absl::string_view where, const char* field,
 class Decoder {
  public:
   Decoder(const plan::v1::Program& proto, const Plan& declared)
-      : proto_(proto), model_(declared.model), units_(declared.units) {}
+      : proto_(proto),
+        model_(declared.model),
+        units_(declared.units),
+        microbatches_(declared.shape.microbatches) {}
 
   absl::Status Run(Program& program) {
     RETURN_IF_ERROR(ReadValues(program.values));
@@ -165,7 +168,11 @@ class Decoder {
     if (activation) {
       value.decl = holds;
       value.space = model_.values[holds].space;
-      value.bytes = model_.values[holds].max_bytes();
+      if (value.microbatch < 0 || value.microbatch >= microbatches_) {
+        return Invalid(where, "microbatch=", columns.microbatches(id),
+                       " is not in [1, ", microbatches_, "]");
+      }
+      value.bytes = model_.max_bytes(holds, value.microbatch);
     } else {
       value.bucket = holds;
       const fsdp::Bucket& bucket = units_.buckets[holds];
@@ -269,6 +276,7 @@ class Decoder {
   const plan::v1::Program& proto_;
   const model::ModelDecl& model_;
   const fsdp::UnitAssignment& units_;
+  const int microbatches_;
   const std::vector<Value>* values_ = nullptr;
 };
 

@@ -136,7 +136,10 @@ absl::Status NoCycle(JointGraph& graph) {
 using Channel = std::tuple<StreamKind, fsdp::Axis, bool>;
 
 Channel ChannelOf(const fsdp::UnitAssignment& units, const Op& op) {
-  if (op.kind == OpKind::kNode) return {op.stream, fsdp::Axis::kEp, false};
+  if (op.kind == OpKind::kNode) {
+    const bool ep = op.stream == StreamKind::kEp;
+    return {op.stream, ep ? fsdp::Axis::kEp : fsdp::Axis::kDp, false};
+  }
   if (op.kind == OpKind::kControl) return {op.stream, fsdp::Axis::kDp, true};
   return {op.stream, units.buckets[op.bucket].axis, false};
 }
@@ -176,6 +179,9 @@ bool SameCollective(const Program& a, int a_id, const Program& b, int b_id) {
     return false;
   }
   for (int i = 0; i < x.args.size(); ++i) {
+    const bool none = x.args[i] < 0;
+    if (none != (y.args[i] < 0)) return false;
+    if (none) continue;
     if (a.values[x.args[i]].bytes != b.values[y.args[i]].bytes) return false;
   }
   return true;
@@ -210,7 +216,7 @@ absl::Status MergeGroup(absl::Span<const Program* const> by_rank,
 }  // namespace
 
 bool IsCollective(const Op& op) {
-  return (op.kind == OpKind::kNode && op.stream == StreamKind::kEp) ||
+  return (op.kind == OpKind::kNode && op.stream != StreamKind::kCompute) ||
          op.kind == OpKind::kGather || op.kind == OpKind::kReduce ||
          op.kind == OpKind::kControl;
 }

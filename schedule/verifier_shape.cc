@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <vector>
 
 #include "base/status_macros.h"
 #include "schedule/verifier_proofs.h"
@@ -18,7 +19,10 @@ absl::Status ValueShape(const Subject& s, int id) {
     if (!InRange(value.decl, s.model.values.size())) {
       return broken("is of decl ", value.decl, ", which is no declared value");
     }
-    bytes = s.model.values[value.decl].max_bytes();
+    if (!InRange(value.microbatch, s.program.microbatches)) {
+      return broken("microbatch ", value.microbatch, " names no microbatch");
+    }
+    bytes = s.model.max_bytes(value.decl, value.microbatch);
     space = s.model.values[value.decl].space;
   } else {
     if (!InRange(value.bucket, s.units.buckets.size())) {
@@ -103,32 +107,32 @@ absl::Status NamesNode(const Subject& s, int id) {
   return absl::OkStatus();
 }
 
-StreamKind StreamOf(const model::PhaseDecl& phase) {
-  return phase.resource == model::Resource::kCompute ? StreamKind::kCompute
-                                                     : StreamKind::kEp;
-}
-
 absl::Status NodeShape(const Subject& s, int id) {
   const Op& op = s.program.ops[id];
   RETURN_IF_ERROR(NamesNode(s, id));
   const model::PhaseDecl* phase =
       s.model.node(op.layer, op.node).Find(op.phase);
   if (phase == nullptr) return Broken("shape", id, "has an undeclared phase");
-  if (op.stream != StreamOf(*phase)) {
+  const StreamKind stream = StreamOf(phase->resource);
+  if (op.stream != stream) {
     return Broken("shape", id, "runs on stream ", Name(op.stream),
-                  ", its resource is ", Name(StreamOf(*phase)));
+                  ", its resource is ", Name(stream));
   }
   if (op.args.size() != phase->args.size()) {
     return Broken("shape", id, "has ", op.args.size(), " args of ",
                   phase->args.size());
   }
   for (int i = 0; i < op.args.size(); ++i) {
-    if (!IsActivation(s.program.values[op.args[i]], phase->args[i].value,
-                      op.microbatch)) {
-      return Broken("shape", id, "arg ", i, " is not ",
-                    s.model.values[phase->args[i].value].name,
-                    " of microbatch ", op.microbatch);
+    const model::Arg& arg = phase->args[i];
+    const int instance = arg.InstanceOf(op.microbatch);
+    if (instance < 0
+            ? op.args[i] == -1
+            : op.args[i] >= 0 && IsActivation(s.program.values[op.args[i]],
+                                              arg.value, instance)) {
+      continue;
     }
+    return Broken("shape", id, "arg ", i, " is not ",
+                  s.model.values[arg.value].name, " of microbatch ", instance);
   }
   return ParamShape(s, id);
 }
@@ -167,7 +171,7 @@ absl::Status TapShape(const Subject& s, int id) {
   const model::PhaseDecl* phase =
       s.model.node(op.layer, op.node).Find(op.phase);
   if (phase == nullptr) return Broken("shape", id, "has an undeclared phase");
-  if (op.stream != StreamOf(*phase)) {
+  if (op.stream != StreamOf(phase->resource)) {
     return Broken("shape", id, "tap on stream ", Name(op.stream));
   }
   if (op.args.empty()) return Broken("shape", id, "taps nothing");
@@ -190,20 +194,27 @@ absl::Status TapShape(const Subject& s, int id) {
                 ", which the node does not write");
 }
 
-// The control op reads the loss of every microbatch.
+// The control op reads every loss of every microbatch.
 absl::Status ControlShape(const Subject& s, int id) {
   const Op& op = s.program.ops[id];
   if (op.stream != StreamKind::kReduce) {
     return Broken("shape", id, "control on stream ", Name(op.stream));
   }
-  if (op.args.size() != s.program.microbatches) {
-    return Broken("shape", id, "control reads ", op.args.size(), " losses of ",
-                  s.program.microbatches, " microbatches");
+  std::vector<int> losses = {s.model.loss_value};
+  for (const model::RouterLossDecl& loss : s.model.router_losses) {
+    losses.push_back(loss.value);
   }
-  for (int m = 0; m < op.args.size(); ++m) {
-    if (!IsActivation(s.program.values[op.args[m]], s.model.loss_value, m)) {
-      return Broken("shape", id, "value ", op.args[m],
-                    " is not the loss of microbatch ", m);
+  const int microbatches = s.program.microbatches;
+  if (op.args.size() != losses.size() * microbatches) {
+    return Broken("shape", id, "control reads ", op.args.size(), " values of ",
+                  losses.size(), " losses in ", microbatches, " microbatches");
+  }
+  for (int i = 0; i < op.args.size(); ++i) {
+    const int decl = losses[i / microbatches];
+    const int m = i % microbatches;
+    if (!IsActivation(s.program.values[op.args[i]], decl, m)) {
+      return Broken("shape", id, "value ", op.args[i], " is not ",
+                    s.model.values[decl].name, " of microbatch ", m);
     }
   }
   return absl::OkStatus();
@@ -264,6 +275,7 @@ absl::Status CommonShape(const Subject& s, int id) {
     }
   }
   for (int value : op.args) {
+    if (value == -1 && op.kind == OpKind::kNode) continue;  // see NodeShape
     if (!InRange(value, s.program.values.size())) {
       return Broken("shape", id, "uses value ", value,
                     ", which does not exist");

@@ -288,7 +288,7 @@ TEST(VerifierTest, RejectsAControlOpThatReadsNoLosses) {
   const int id = FindKind(plan, OpKind::kControl);
   Plan broken = plan;
   broken.train.ops[id].args[1] = broken.train.ops[0].args[0];
-  ExpectBroken(broken, "shape", "is not the loss of microbatch 1");
+  ExpectBroken(broken, "shape", "is not head.loss of microbatch 1");
   broken = plan;
   broken.train.ops[id].stream = StreamKind::kGather;
   ExpectBroken(broken, "shape", "control on stream gather");

@@ -19,6 +19,7 @@ std::vector<Use> UsesOf(const Subject& s, const Op& op) {
   if (op.kind == OpKind::kNode) {
     const auto& args = s.model.node(op.layer, op.node).Find(op.phase)->args;
     for (int i = 0; i < args.size(); ++i) {
+      if (op.args[i] < 0) continue;
       uses.push_back({op.args[i], args[i].access != model::Access::kRead});
     }
     for (const ParamUse& use : op.params) {
@@ -69,6 +70,12 @@ absl::Status WrittenBeforeRead(const Subject& s, const HappensBefore& before) {
   return absl::OkStatus();
 }
 
+// Whether the device, not the launching thread, reads a host value of the op.
+bool ReadOnDevice(const Op& op, int value) {
+  return op.kind == OpKind::kControl ||
+         (op.kind == OpKind::kTap && value == op.args[0]);
+}
+
 // What the launching thread reads, it has waited for.
 absl::Status HostValuesAwaited(const Subject& s) {
   std::set<int> awaited;
@@ -81,7 +88,8 @@ absl::Status HostValuesAwaited(const Subject& s) {
     for (const Use& use : UsesOf(s, op)) {
       const bool host =
           s.program.values[use.value].space == model::Space::kHost;
-      if (host && !use.writes && awaited.count(use.value) == 0) {
+      if (host && !use.writes && !ReadOnDevice(op, use.value) &&
+          awaited.count(use.value) == 0) {
         return Broken("values", id, "reads host value ", use.value,
                       " that the launching thread has not waited for");
       }

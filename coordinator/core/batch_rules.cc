@@ -49,9 +49,38 @@ Finding CheckEpHasExperts(const Job& job) {
                       " but model.dense_layers leaves no layer with experts");
 }
 
+Finding CheckMicrobatchGiven(const Job& job) {
+  const v1::BatchConfig& batch = job.batch();
+  const bool one = batch.microbatch() != 0;
+  const bool each = batch.microbatches_size() > 0;
+  if (one != each) return {};
+  if (!one) return "batch.microbatch is not set, nor is batch.microbatches";
+  return absl::StrCat("batch.microbatch=", batch.microbatch(),
+                      " beside batch.microbatches");
+}
+
+Finding CheckMicrobatches(const Job& job) {
+  int64_t sum = 0;
+  for (int i = 0; i < job.batch().microbatches_size(); ++i) {
+    const int64_t sequences = job.batch().microbatches(i);
+    if (sequences < 1 || sequences > 65536) {
+      return absl::StrCat("batch.microbatches[", i, "]=", sequences,
+                          " is not in [1, 65536]");
+    }
+    sum += sequences;
+  }
+  const int64_t world = job.parallel().world();
+  if (sum == 0 || sum * world == job.batch().global_batch()) return {};
+  return absl::StrCat("batch.microbatches add up to ", sum,
+                      ", times parallel.world=", world, " to ", sum * world,
+                      "; batch.global_batch=", job.batch().global_batch());
+}
+
 Finding CheckBatch(const Job& job) {
+  if (job.batch().microbatches_size() > 0) return {};
   const int64_t global = job.batch().global_batch();
   const int64_t microbatch = job.batch().microbatch();
+  if (microbatch == 0) return {};
   const int64_t world = job.parallel().world();
   const int64_t unit = microbatch * world;
   const int64_t rest = global % unit;
@@ -66,10 +95,8 @@ Finding CheckBatch(const Job& job) {
 }
 
 Finding CheckPlanSize(const Job& job) {
-  const int64_t unit =
-      int64_t{job.batch().microbatch()} * job.parallel().world();
   const int64_t layers = job.model().num_layers();
-  const int64_t microbatches = job.batch().global_batch() / unit;
+  const int64_t microbatches = Microbatches(job);
   const int64_t total = microbatches * layers;
   if (total <= kMaxLayerMicrobatches) return {};
   return absl::StrCat(microbatches, " microbatches of ", layers,
@@ -81,7 +108,7 @@ Wide ReceivedRows(const Job& job) {
   const int64_t ep = ExpertParallelSize(job);
   const v1::MoeConfig& moe = job.model().moe();
   const Wide tokens =
-      Wide{job.data().sequence_length()} * job.batch().microbatch();
+      Wide{job.data().sequence_length()} * LargestMicrobatch(job);
   if (!job.model().has_moe()) return tokens;
   const int64_t local = std::max<int64_t>(1, moe.num_experts() / ep);
   return tokens * std::max(ep * std::min<int64_t>(moe.top_k(), local),
@@ -92,7 +119,7 @@ Finding CheckRows(const Job& job) {
   if (ReceivedRows(job) <= kMaxRows) return {};
   return absl::StrCat(
       "data.sequence_length * batch.microbatch = ",
-      int64_t{job.data().sequence_length()} * job.batch().microbatch(),
+      int64_t{job.data().sequence_length()} * LargestMicrobatch(job),
       " tokens with model.moe.top_k=", job.model().moe().top_k(),
       " and parallel.ep=", ExpertParallelSize(job),
       " may give a rank more than 2147483647 rows");
@@ -138,6 +165,10 @@ constexpr RelationRule kRules[] = {
      "a divisor of num_experts", CheckEpDividesExperts},
     {"parallel.ep", "model.num_layers", "1 without layers with experts",
      CheckEpHasExperts},
+    {"batch.microbatch", "batch.microbatches", "given, or microbatches instead",
+     CheckMicrobatchGiven},
+    {"batch.microbatches", "batch.global_batch,parallel.world",
+     "each 1 to 65536, their sum times world global_batch", CheckMicrobatches},
     {"batch.global_batch", "batch.microbatch,parallel.world",
      "a multiple of microbatch * world", CheckBatch},
     {"batch.global_batch", "batch.microbatch,parallel.world,model.num_layers",
@@ -149,6 +180,21 @@ constexpr RelationRule kRules[] = {
 };
 
 }  // namespace
+
+int64_t LargestMicrobatch(const v1::TrainingJob& job) {
+  int64_t largest = job.batch().microbatch();
+  for (int64_t sequences : job.batch().microbatches()) {
+    largest = std::max(largest, sequences);
+  }
+  return largest;
+}
+
+int64_t Microbatches(const v1::TrainingJob& job) {
+  const v1::BatchConfig& batch = job.batch();
+  if (batch.microbatches_size() > 0) return batch.microbatches_size();
+  const int64_t unit = int64_t{batch.microbatch()} * job.parallel().world();
+  return unit == 0 ? 0 : batch.global_batch() / unit;
+}
 
 absl::Span<const RelationRule> BatchRules() { return kRules; }
 

@@ -81,6 +81,12 @@ absl::Span<const WarningRule> WarningRules();
 // SHARDING_STRATEGY_NO_SHARD.
 std::string EnumText(const google::protobuf::EnumValueDescriptor& value);
 
+// Sequences of the largest microbatch on one rank, and how many microbatches a
+// step has; 0 where the job does not say. Require: what the batch says is in
+// its range.
+int64_t LargestMicrobatch(const v1::TrainingJob& job);
+int64_t Microbatches(const v1::TrainingJob& job);
+
 // Number of decoder layers with experts.
 int MoeLayers(const v1::ModelConfig& model);
 // parallel.ep with its default.

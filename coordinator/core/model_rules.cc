@@ -111,6 +111,17 @@ Finding CheckRouterLearns(const Job& job) {
          "probability 1, so the router would get no gradient";
 }
 
+Finding CheckRouterLossHasRouters(const Job& job) {
+  if (MoeLayers(job.model()) > 0) return {};
+  const v1::RouterLossConfig& loss = job.model().moe().router_loss();
+  if (loss.aux() == 0 && loss.sequence_aux() == 0 && loss.global_aux() == 0 &&
+      loss.z() == 0) {
+    return {};
+  }
+  return "model.moe.router_loss is set but model.dense_layers leaves no layer "
+         "with experts";
+}
+
 // Field, other fields read, what is allowed, check.
 constexpr RelationRule kRules[] = {
     {"model.attention.num_kv_heads", "model.attention.num_heads",
@@ -128,6 +139,8 @@ constexpr RelationRule kRules[] = {
      "false without a shared expert", CheckSharedGate},
     {"model.moe.top_k_normalization", "model.moe.top_k",
      "raw, or top_k of 2 and more", CheckRouterLearns},
+    {"model.moe.router_loss", "model.dense_layers,model.num_layers",
+     "left out without layers with experts", CheckRouterLossHasRouters},
 };
 
 }  // namespace

@@ -45,7 +45,7 @@ constexpr RangeRule kRangeRules[] = {
     {"parallel.world", kRefused, 1, 65536},
     {"parallel.ep", kDefault, 1, 65536},
     {"batch.global_batch", kRefused, 1, 1048576},
-    {"batch.microbatch", kRefused, 1, 65536},
+    {"batch.microbatch", kDefault, 1, 65536},
     {"fsdp.prefetch_bytes", kValue, 0, kInfinity},
     {"fsdp.backward_prefetch_bytes", kValue, 0, kInfinity},
     {"fsdp.reduce_bytes", kValue, 0, kInfinity},

@@ -55,6 +55,9 @@ std::vector<RelationCase> ModelCases() {
        "top_k=5 is larger than model.moe.num_experts=4"},
       {"model { moe { top_k: 1 } }", "model.moe.top_k_normalization",
        "raw, or top_k", "router would get no gradient"},
+      {"model { dense_layers: [0, 1] ffn_hidden_size: 8 "
+       "moe { router_loss { z: 0.1 } } } parallel { ep: 1 }",
+       "model.moe.router_loss", "left out", "leaves no layer with experts"},
       {"model { moe { shared_expert_gate: true } }",
        "model.moe.shared_expert_gate", "false without a shared expert",
        "there is nothing to gate"},
@@ -80,6 +83,17 @@ std::vector<RelationCase> BatchCases() {
       {"model { num_layers: 1024 } batch { global_batch: 1024 }",
        "batch.global_batch", "32768",
        "512 microbatches of 1024 layers make 524288 layer passes"},
+      {"batch { microbatch: 0 }", "batch.microbatch", "given, or",
+       "batch.microbatch is not set, nor is batch.microbatches"},
+      {"batch { microbatches: [1, 1] }", "batch.microbatch", "given, or",
+       "microbatch=1 beside batch.microbatches"},
+      {"batch { microbatch: 0 microbatches: [2, 0] }", "batch.microbatches",
+       "each 1 to 65536", "microbatches[1]=0 is not in [1, 65536]"},
+      {"batch { microbatch: 0 microbatches: [65537, 1] }", "batch.microbatches",
+       "each 1 to 65536", "microbatches[0]=65537"},
+      {"batch { microbatch: 0 microbatches: [2, 1, 3] }", "batch.microbatches",
+       "their sum times world",
+       "add up to 6, times parallel.world=2 to 12; batch.global_batch=4"},
       {"data { sequence_length: 1048576 } "
        "batch { global_batch: 131072 microbatch: 65536 }",
        "batch.microbatch", "2147483647 rows", "68719476736 tokens"},
@@ -175,6 +189,8 @@ std::vector<RelationCase> RunCases() {
        "name", "hyphen", "has 64 characters"},
       {"data { prefix: '' }", "data.prefix", "path prefix", "is not set"},
       {"data { prefix: 'a\\000b' }", "data.prefix", "path prefix", "zero byte"},
+      {"data { loss_mask_prefix: 'a\\000b' }", "data.loss_mask_prefix",
+       "path prefix", "zero byte"},
       {"init { hugging_face: 'a\\000b' }", "init.hugging_face", "folder path",
        "hugging_face=\"a\\x00b\" holds a zero byte"},
       {absl::StrCat("init { hugging_face: '", std::string(4097, 'a'), "' }"),
@@ -250,6 +266,13 @@ TEST(RelationTest, DenseModelsNeedAnFfn) {
   job.mutable_parallel()->set_ep(2);
   EXPECT_THAT(Descriptions(Validate(job), "parallel.ep"),
               ElementsAre(HasSubstr("model.moe is not set")));
+}
+
+TEST(RelationTest, MicrobatchesMayDiffer) {
+  EXPECT_THAT(
+      Fields(Validate(MakeJobWith(
+          "batch { global_batch: 12 microbatch: 0 microbatches: [2, 1, 3] }"))),
+      IsEmpty());
 }
 
 TEST(RelationTest, TopOneIsLegalWithRawProbabilities) {

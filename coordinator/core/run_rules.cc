@@ -45,6 +45,10 @@ Finding CheckPrefix(const Job& job) {
   return CheckPath("data.prefix", job.data().prefix());
 }
 
+Finding CheckLossMask(const Job& job) {
+  return CheckPath("data.loss_mask_prefix", job.data().loss_mask_prefix());
+}
+
 Finding CheckHuggingFace(const Job& job) {
   return CheckPath("init.hugging_face", job.init().hugging_face());
 }
@@ -90,6 +94,8 @@ constexpr RelationRule kRules[] = {
      "at most 63 characters of [a-z0-9-], not beginning with a hyphen",
      CheckName},
     {"data.prefix", "", "a path prefix of 1 to 4096 bytes", CheckPrefix},
+    {"data.loss_mask_prefix", "", "a path prefix of at most 4096 bytes",
+     CheckLossMask},
     {"init.hugging_face", "", "a folder path of at most 4096 bytes",
      CheckHuggingFace},
     {"init.megatron", "", "a folder path of at most 4096 bytes", CheckMegatron},

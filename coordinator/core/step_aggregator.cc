@@ -97,6 +97,8 @@ absl::StatusOr<std::optional<v1::StepMetrics>> StepAggregator::Add(
   RETURN_IF_ERROR(CheckEqual(by_rank, "loss", &v1::StepMetrics::loss));
   RETURN_IF_ERROR(
       CheckEqual(by_rank, "grad_norm", &v1::StepMetrics::grad_norm));
+  RETURN_IF_ERROR(
+      CheckEqual(by_rank, "objective", &v1::StepMetrics::objective));
   return std::optional<v1::StepMetrics>(Combine(by_rank));
 }
 

@@ -71,6 +71,18 @@ TEST(StepAggregatorTest, RefusesAStepThatIsNotTheNext) {
   }
 }
 
+TEST(StepAggregatorTest, NamesRanksThatDisagreeOnTheObjective) {
+  StepAggregator aggregator(2);
+  v1::StepMetrics report = Report(1, 0.5);
+  report.set_objective(0.75);
+  ASSERT_OK(aggregator.Add(0, report));
+  report.set_objective(0.5);
+  EXPECT_THAT(aggregator.Add(1, report).status(),
+              StatusIs(absl::StatusCode::kInternal,
+                       AllOf(HasSubstr("objective differs"),
+                             HasSubstr("rank 1 has 0.5"))));
+}
+
 TEST(StepAggregatorTest, NamesRanksThatDisagree) {
   StepAggregator aggregator(3);
   ASSERT_OK(aggregator.Add(0, Report(1, 0.5)));

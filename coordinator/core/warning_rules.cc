@@ -31,10 +31,7 @@ Finding WarnDelayedSequential(const Job& job) {
 }
 
 Finding WarnNoPairs(const Job& job) {
-  const int64_t microbatches =
-      job.batch().global_batch() /
-      (int64_t{job.batch().microbatch()} * job.parallel().world());
-  if (!IsCombined(job) || microbatches != 1) return {};
+  if (!IsCombined(job) || Microbatches(job) != 1) return {};
   return "combined 1F1B with one microbatch has no pairs to weave: the step "
          "runs as schedule.order=sequential would; raise batch.global_batch";
 }

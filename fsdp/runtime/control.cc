@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "kernels/ops/elementwise/elementwise.h"
 #include "kernels/ops/sum_squares/sum_squares.h"
+#include "kernels/ops/weighted_sum/weighted_sum.h"
 
 namespace weft::fsdp {
 namespace {
@@ -30,38 +32,77 @@ void SumSlices(const ControlWork& work, device::Stream& stream) {
   }
 }
 
+// Means and objective of the router losses.
+void SumRouterLosses(const ControlWork& work, device::Stream& stream) {
+  const ControlRecord& layout = work.layout;
+  ops::WeightedSumArgs sum;
+  sum.count = layout.microbatches;
+  sum.weights = work.mean_weights.data();
+  for (int i = 0; i < layout.router_losses; ++i) {
+    sum.x = work.router_losses.data() + i * layout.microbatches;
+    sum.out = work.record + layout.router_loss(i);
+    ops::WeightedSum(sum, stream);
+  }
+  sum.count = layout.router_losses * layout.microbatches;
+  sum.x = work.router_losses.data();
+  sum.weights = work.objective_weights.data();
+  sum.out = work.record + ControlRecord::kRouterObjective;
+  ops::WeightedSum(sum, stream);
+}
+
+// Sums the losses of one microbatch over ranks.
+void AddMicrobatch(const double* records, int ranks,
+                   const ControlRecord& layout, int microbatch,
+                   ControlTotals* totals) {
+  double loss = 0;
+  double tokens = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const double* record = records + rank * layout.doubles();
+    totals->loss_sum += record[layout.loss(microbatch)];
+    loss += record[layout.loss(microbatch)];
+    tokens += record[layout.loss_tokens(microbatch)];
+  }
+  totals->loss_tokens += tokens;
+  totals->microbatch_loss += loss / std::max(tokens, 1.0) / layout.microbatches;
+}
+
 }  // namespace
 
 absl::Status ExchangeControl(const ControlWork& work, device::Stream& stream) {
   SumSlices(work, stream);
   for (size_t m = 0; m < work.losses.size(); ++m) {
-    CopyDouble(work.losses[m], work.record + ControlRecord::kLosses + m,
-               stream);
+    CopyDouble(work.losses[m], work.record + work.layout.loss(m), stream);
   }
-  const int64_t bytes = ControlRecord::Doubles(work.losses.size()) *
-                        static_cast<int64_t>(sizeof(double));
+  SumRouterLosses(work, stream);
+  const int64_t bytes =
+      work.layout.doubles() * static_cast<int64_t>(sizeof(double));
   return work.comm->AllGather(work.record, work.records, bytes, stream,
                               work.tag);
 }
 
-ControlTotals SumControl(const double* records, int ranks, int microbatches) {
-  const int64_t stride = ControlRecord::Doubles(microbatches);
-  ControlTotals totals;
+void SumControl(const double* records, int ranks, const ControlRecord& layout,
+                ControlTotals* totals) {
+  const int64_t stride = layout.doubles();
+  std::vector<double> router_losses = std::move(totals->router_losses);
+  router_losses.assign(layout.router_losses, 0.0);
+  *totals = {};
+  totals->router_losses = std::move(router_losses);
   double squares = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     const double* record = records + rank * stride;
     squares += record[ControlRecord::kSquares];
-    totals.tokens += record[ControlRecord::kTokens];
+    totals->tokens += record[ControlRecord::kTokens];
+    totals->router_objective += record[ControlRecord::kRouterObjective];
     const int64_t word = static_cast<int64_t>(record[ControlRecord::kWord]);
-    totals.word = rank == 0 ? word : std::max(totals.word, word);
-  }
-  for (int m = 0; m < microbatches; ++m) {
-    for (int rank = 0; rank < ranks; ++rank) {
-      totals.loss_sum += records[rank * stride + ControlRecord::kLosses + m];
+    totals->word = rank == 0 ? word : std::max(totals->word, word);
+    for (int i = 0; i < layout.router_losses; ++i) {
+      totals->router_losses[i] += record[layout.router_loss(i)];
     }
   }
-  totals.norm = std::sqrt(squares);
-  return totals;
+  for (int m = 0; m < layout.microbatches; ++m) {
+    AddMicrobatch(records, ranks, layout, m, totals);
+  }
+  totals->norm = std::sqrt(squares);
 }
 
 }  // namespace weft::fsdp

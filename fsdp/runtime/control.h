@@ -7,6 +7,7 @@
 #define WEFT_FSDP_RUNTIME_CONTROL_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -17,14 +18,27 @@
 namespace weft::fsdp {
 
 // What one rank contributes, as doubles: the sum of squares of its slices, its
-// control word, its tokens, then the loss sum of every microbatch.
+// control word, its tokens, its share of the weighted router losses; for every
+// microbatch the sum of its token losses; for every microbatch how many tokens
+// those are; its share of every router loss, as the mean over microbatches.
 struct ControlRecord {
   static constexpr int kSquares = 0;
   static constexpr int kWord = 1;
   static constexpr int kTokens = 2;
-  static constexpr int kLosses = 3;
+  static constexpr int kRouterObjective = 3;
+  static constexpr int kLosses = 4;
 
-  static int64_t Doubles(int microbatches) { return kLosses + microbatches; }
+  int microbatches = 0;
+  int router_losses = 0;
+
+  int64_t loss(int microbatch) const { return kLosses + microbatch; }
+  int64_t loss_tokens(int microbatch) const {
+    return loss(microbatches) + microbatch;
+  }
+  int64_t router_loss(int index) const {
+    return loss_tokens(microbatches) + index;
+  }
+  int64_t doubles() const { return router_loss(router_losses); }
 };
 
 // Gradients of this rank's slice of one bucket.
@@ -35,12 +49,20 @@ struct SliceView {
 
 struct ControlWork {
   comm::Communicator* comm = nullptr;
-  absl::Span<const SliceView> slices;      // none: the norm is 0
-  absl::Span<const double* const> losses;  // device memory, by microbatch
-  // Host memory the device can reach. Word and tokens of `record` are filled by
-  // the host before the launch.
-  double* record = nullptr;   // [Doubles]
-  double* records = nullptr;  // [comm->size(), Doubles]
+  ControlRecord layout;
+  absl::Span<const SliceView> slices;  // none: the norm is 0
+  // Memory that the device can reach.
+  absl::Span<const double* const> losses;  // by microbatch
+  // By router loss, then by microbatch.
+  absl::Span<const double* const> router_losses;
+  // Of a router loss in the mean over microbatches, by microbatch.
+  absl::Span<const double> mean_weights;
+  // Of each of `router_losses` in the objective.
+  absl::Span<const double> objective_weights;
+  // Host memory the device can reach. Word and all numbers of tokens in
+  // `record` are filled by the host before the launch.
+  double* record = nullptr;   // [doubles]
+  double* records = nullptr;  // [comm->size(), doubles]
   comm::CollectiveTag tag;
 };
 // Called from work on `stream`.
@@ -49,15 +71,25 @@ absl::Status ExchangeControl(const ControlWork& work, device::Stream& stream);
 // What all ranks agree on.
 struct ControlTotals {
   double norm = 0;
-  double loss_sum = 0;
   double tokens = 0;
   int64_t word = 0;
+  double loss_sum = 0;
+  double loss_tokens = 0;  // whose losses that sum counts
+  // The mean over microbatches of a microbatch's mean loss; a microbatch that
+  // counts no token has loss 0.
+  double microbatch_loss = 0;
+  double router_objective = 0;
+  std::vector<double> router_losses;  // means over microbatches
 
-  double mean_loss() const { return tokens > 0 ? loss_sum / tokens : 0; }
+  // The mean over the tokens that count.
+  double token_loss() const {
+    return loss_tokens > 0 ? loss_sum / loss_tokens : 0;
+  }
 };
 // Reads the gathered records on the host. Losses are summed by microbatch, then
-// by rank, ascending.
-ControlTotals SumControl(const double* records, int ranks, int microbatches);
+// by rank, ascending. Allocates only where `totals` has not seen this layout.
+void SumControl(const double* records, int ranks, const ControlRecord& layout,
+                ControlTotals* totals);
 
 }  // namespace weft::fsdp
 

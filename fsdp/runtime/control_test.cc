@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "fsdp/runtime/testing/ranks.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/comm/communicator.h"
 #include "kernels/device/device.h"
@@ -12,6 +13,10 @@
 namespace weft::fsdp {
 namespace {
 
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// Three ranks with two microbatches and two router losses.
 TEST(ControlTest, AllRanksSeeTheSameTotals) {
   OnRanks(3, [](comm::Communicator& comm, device::Stream& stream) {
     const int rank = comm.rank();
@@ -20,43 +25,78 @@ TEST(ControlTest, AllRanksSeeTheSameTotals) {
     const std::vector<SliceView> slices = {{a.data(), 5}, {b.data(), 3}};
     const std::vector<double> losses = {rank + 0.5, 10.0};
     const std::vector<const double*> loss_values = {&losses[0], &losses[1]};
-    std::vector<double> record(ControlRecord::Doubles(2));
+    const std::vector<double> router = {1, 3, rank * 2.0, rank * 4.0};
+    const std::vector<const double*> router_values = {&router[0], &router[1],
+                                                      &router[2], &router[3]};
+    const std::vector<double> mean_weights = {0.5, 0.5};
+    const std::vector<double> weights = {0.25, 0.25, 10, 20};
+    ControlWork work;
+    work.layout = {/*microbatches=*/2, /*router_losses=*/2};
+    std::vector<double> record(work.layout.doubles());
     std::vector<double> records(3 * record.size());
     record[ControlRecord::kWord] = rank == 1 ? 9 : -4;
     record[ControlRecord::kTokens] = 6;
-    ControlWork work;
+    record[work.layout.loss_tokens(0)] = 1;
+    record[work.layout.loss_tokens(1)] = rank;
     work.comm = &comm;
     work.slices = slices;
     work.losses = loss_values;
+    work.router_losses = router_values;
+    work.mean_weights = mean_weights;
+    work.objective_weights = weights;
     work.record = record.data();
     work.records = records.data();
     const absl::Status status = ExchangeControl(work, stream);
-    const ControlTotals totals = SumControl(records.data(), 3, 2);
+    ControlTotals totals;
+    SumControl(records.data(), 3, work.layout, &totals);
     EXPECT_DOUBLE_EQ(totals.norm, std::sqrt(5 * (1 + 4 + 9) + 3 * 3 * 4.0));
+    EXPECT_EQ(totals.tokens, 18);
     EXPECT_DOUBLE_EQ(totals.loss_sum, 0.5 + 1.5 + 2.5 + 30);
-    EXPECT_DOUBLE_EQ(totals.mean_loss(), 34.5 / 18);
+    EXPECT_EQ(totals.loss_tokens, 6);
+    EXPECT_DOUBLE_EQ(totals.token_loss(), 34.5 / 6);
+    EXPECT_DOUBLE_EQ(totals.microbatch_loss, (4.5 / 3 + 30.0 / 3) / 2);
+    EXPECT_THAT(totals.router_losses, ElementsAre(6, 9));
+    EXPECT_DOUBLE_EQ(totals.router_objective, 3 + 3 * 100);
     EXPECT_EQ(totals.word, 9);
     return status;
   });
 }
 
-// A validation has no gradients; what the record held of an earlier step does
-// not show.
+// A validation has no gradients; what the record and the totals held of an
+// earlier step does not show.
 TEST(ControlTest, WithoutSlicesTheNormIsZero) {
   OnRanks(2, [](comm::Communicator& comm, device::Stream& stream) {
-    std::vector<double> record(ControlRecord::Doubles(0), 7);
-    std::vector<double> records(2 * record.size());
     ControlWork work;
+    std::vector<double> record(work.layout.doubles(), 7);
+    std::vector<double> records(2 * record.size());
     work.comm = &comm;
     work.record = record.data();
     work.records = records.data();
     const absl::Status status = ExchangeControl(work, stream);
-    const ControlTotals totals = SumControl(records.data(), 2, 0);
+    ControlTotals totals;
+    totals.loss_sum = 5;
+    totals.router_losses = {3};
+    SumControl(records.data(), 2, work.layout, &totals);
     EXPECT_EQ(totals.norm, 0);
     EXPECT_EQ(totals.tokens, 14);
-    EXPECT_EQ(totals.mean_loss(), 0);
+    EXPECT_EQ(totals.loss_sum, 0);
+    EXPECT_EQ(totals.token_loss(), 0);
+    EXPECT_EQ(totals.router_objective, 0);
+    EXPECT_THAT(totals.router_losses, IsEmpty());
     return status;
   });
+}
+
+// A microbatch whose tokens are all masked has loss 0, and counts as one.
+TEST(ControlTest, AMicrobatchWithoutTokensHasNoLoss) {
+  const ControlRecord layout = {/*microbatches=*/2, /*router_losses=*/0};
+  std::vector<double> record(layout.doubles());
+  record[layout.loss(0)] = 12;
+  record[layout.loss_tokens(0)] = 3;
+  ControlTotals totals;
+  SumControl(record.data(), 1, layout, &totals);
+  EXPECT_EQ(totals.microbatch_loss, 2);
+  EXPECT_EQ(totals.token_loss(), 4);
 }
 
 }  // namespace

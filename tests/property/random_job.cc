@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <iterator>
+#include <numeric>
 
 namespace weft::tests {
 namespace {
@@ -74,6 +75,16 @@ class Drawer {
     if (Chance(1, 200)) moe.set_max_rows_factor(0.5);
     const bool shared = moe.shared_expert_hidden_size() > 0;
     moe.set_shared_expert_gate(shared ? Chance(1, 2) : Chance(1, 100));
+    const v1::ModelConfig& model = job_.model();
+    const bool routers = model.dense_layers_size() < model.num_layers();
+    if (Chance(1, routers ? 2 : 100)) RouterLoss(*moe.mutable_router_loss());
+  }
+
+  void RouterLoss(v1::RouterLossConfig& loss) {
+    loss.set_aux(OneOf({0, 1}) * 0.02);
+    loss.set_sequence_aux(OneOf({0, 1}) * 0.01);
+    loss.set_global_aux(OneOf({0, 1}) * 0.02);
+    loss.set_z(OneOf({0, 1}) * 0.001);
   }
 
   // Powers of two, for the most part, so that most worlds, and experts, can be
@@ -96,6 +107,18 @@ class Drawer {
     batch.set_global_batch(batch.microbatch() * job_.parallel().world() *
                            Between(1, 5));
     if (Chance(1, 120)) batch.set_global_batch(Between(1, 24));
+    if (Chance(1, 4)) Uneven(batch);
+  }
+
+  void Uneven(v1::BatchConfig& batch) {
+    if (Chance(99, 100)) batch.clear_microbatch();
+    int sum = 0;
+    for (int left = Between(1, 4); left > 0; --left) {
+      batch.add_microbatches(Between(1, 3));
+      sum += *batch.microbatches().rbegin();
+    }
+    batch.set_global_batch(sum * job_.parallel().world());
+    if (Chance(1, 60)) batch.set_global_batch(batch.global_batch() + 1);
   }
 
   void Schedule() {
@@ -147,6 +170,10 @@ class Drawer {
 
   void Rest() {
     job_.mutable_data()->set_prefix("synthetic");
+    if (Chance(1, 3)) job_.mutable_data()->set_loss_mask_prefix("synthetic");
+    if (Chance(1, 3)) {
+      job_.mutable_loss()->set_normalization(v1::LOSS_NORMALIZATION_TOKEN);
+    }
     job_.mutable_data()->set_sequence_length(Between(4, 8));
     v1::PrecisionConfig& precision = *job_.mutable_precision();
     precision.set_compute(Format());
@@ -173,6 +200,11 @@ bool HasExperts(const v1::ModelConfig& model) {
   return model.has_moe() && model.dense_layers_size() < model.num_layers();
 }
 
+bool HasLoss(const v1::RouterLossConfig& loss) {
+  return loss.aux() > 0 || loss.sequence_aux() > 0 || loss.global_aux() > 0 ||
+         loss.z() > 0;
+}
+
 std::string BrokenMoeRule(const v1::MoeConfig& moe) {
   if (moe.top_k() > moe.num_experts()) return "model.moe.top_k";
   if (moe.top_k() == 1 &&
@@ -186,6 +218,19 @@ std::string BrokenMoeRule(const v1::MoeConfig& moe) {
     return "model.moe.shared_expert_gate";
   }
   return "";
+}
+
+std::string BrokenBatchRule(const v1::TrainingJob& job) {
+  const v1::BatchConfig& batch = job.batch();
+  const int world = job.parallel().world();
+  if (batch.microbatches().empty()) {
+    const bool whole = batch.global_batch() % (batch.microbatch() * world) == 0;
+    return whole ? "" : "batch.global_batch";
+  }
+  if (batch.microbatch() != 0) return "batch.microbatch";
+  const int sum = std::accumulate(batch.microbatches().begin(),
+                                  batch.microbatches().end(), 0);
+  return sum * world == batch.global_batch() ? "" : "batch.microbatches";
 }
 
 }  // namespace
@@ -205,15 +250,16 @@ std::string BrokenRule(const v1::TrainingJob& job) {
   const std::string moe =
       model.has_moe() ? BrokenMoeRule(model.moe()) : std::string();
   if (!moe.empty()) return moe;
+  if (model.moe().has_router_loss() && !HasExperts(model) &&
+      HasLoss(model.moe().router_loss())) {
+    return "model.moe.router_loss";
+  }
   const int ep = job.parallel().ep();
   const bool even = job.parallel().world() % ep == 0 &&
                     (!model.has_moe() || model.moe().num_experts() % ep == 0);
   if (!even || (ep > 1 && !HasExperts(model))) return "parallel.ep";
-  if (job.batch().global_batch() %
-          (job.batch().microbatch() * job.parallel().world()) !=
-      0) {
-    return "batch.global_batch";
-  }
+  const std::string batch = BrokenBatchRule(job);
+  if (!batch.empty()) return batch;
   if (job.fsdp().buffer_slots() > 0 &&
       job.fsdp().strategy() != v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS) {
     return "fsdp.buffer_slots";

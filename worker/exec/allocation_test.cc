@@ -83,6 +83,8 @@ TEST(AllocationTest, AStepAllocatesNothing) {
     tiny.ep = 2;
     tiny.microbatches = 3;
     tiny.delay_wgrad = true;
+    tiny.router_losses = true;
+    tiny.loss_mask = true;
     tiny.strategy = static_cast<v1::ShardingStrategy>(strategy);
     tiny.steps = 5;
     EXPECT_THAT(AllocationsOfThreeSteps(tiny), IsOkAndHolds(0)) << strategy;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/file/atomic_file.h"
 #include "base/status_macros.h"
+#include "kernels/ops/cross_entropy/cross_entropy.h"
 #include "schedule/trace.h"
 #include "worker/exec/engine_impl.h"
 #include "worker/exec/fragment_file.h"
@@ -27,21 +28,59 @@ EngineImpl::~EngineImpl() = default;
 
 absl::Status EngineImpl::ReadBatches(data::Split split, int64_t batch) {
   const model::Shape& shape = plan_.shape;
-  const int64_t length = shape.sequence + 1;
   int32_t* out = reinterpret_cast<int32_t*>(batches_->data());
+  double* record = reinterpret_cast<double*>(control_->data());
+  record[fsdp::ControlRecord::kTokens] =
+      static_cast<double>(shape.step_tokens());
   // A microbatch of the job is one of every rank, ranks ascending.
-  const int64_t per_microbatch = shape.microbatch * shape.world;
-  const int64_t per_batch = per_microbatch * shape.microbatches;
-  for (int64_t m = 0; m < shape.microbatches; ++m) {
-    for (int64_t i = 0; i < shape.microbatch; ++i) {
-      const int64_t index = batch * per_batch + m * per_microbatch +
-                            options_.binding.rank * shape.microbatch + i;
-      RETURN_IF_ERROR(options_.samples->Read(
-          split, index, absl::MakeSpan(out, static_cast<size_t>(length))));
-      out += length;
+  int64_t index = batch * (shape.step_tokens() / shape.sequence) * shape.world;
+  for (int m = 0; m < shape.microbatches; ++m) {
+    const int64_t sequences = shape.sequences_of(m);
+    int64_t counted = 0;
+    for (int64_t i = 0; i < sequences; ++i) {
+      ASSIGN_OR_RETURN(
+          const int64_t labels,
+          ReadSample(split, index + options_.binding.rank * sequences + i,
+                     out));
+      counted += labels;
+      out += shape.sample_words();
     }
+    record[control_layout_.loss_tokens(m)] = static_cast<double>(counted);
+    index += sequences * shape.world;
   }
+  if (shape.loss_mask) FillLossTokens();
   return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> EngineImpl::ReadSample(data::Split split, int64_t index,
+                                               int32_t* out) {
+  const int64_t sequence = plan_.shape.sequence;
+  const auto tokens = absl::MakeSpan(out, static_cast<size_t>(sequence + 1));
+  RETURN_IF_ERROR(options_.samples->Read(split, index, tokens));
+  if (!plan_.shape.loss_mask) return sequence;
+  RETURN_IF_ERROR(
+      options_.samples->ReadMask(split, index, absl::MakeSpan(mask_)));
+  int32_t* labels = out + sequence + 1;
+  int64_t counted = 0;
+  for (int64_t i = 0; i < sequence; ++i) {
+    const bool counts = mask_[i + 1] != 0;
+    labels[i] = counts ? tokens[i + 1] : ops::kIgnoredLabel;
+    counted += counts;
+  }
+  return counted;
+}
+
+void EngineImpl::FillLossTokens() {
+  const double* record = reinterpret_cast<const double*>(control_->data());
+  double* loss_tokens = reinterpret_cast<double*>(loss_tokens_->data());
+  double step = 0;
+  for (int m = 0; m < plan_.shape.microbatches; ++m) {
+    loss_tokens[2 * m] = record[control_layout_.loss_tokens(m)];
+    step += loss_tokens[2 * m];
+  }
+  for (int m = 0; m < plan_.shape.microbatches; ++m) {
+    loss_tokens[2 * m + 1] = step;
+  }
 }
 
 absl::Status EngineImpl::Drain() {
@@ -53,9 +92,6 @@ absl::Status EngineImpl::Drain() {
 absl::Status EngineImpl::RunProgram(const LoweredProgram& program,
                                     data::Split split, int64_t batch) {
   RETURN_IF_ERROR(ReadBatches(split, batch));
-  double* record = reinterpret_cast<double*>(control_->data());
-  record[fsdp::ControlRecord::kTokens] =
-      static_cast<double>(plan_.shape.tokens * plan_.shape.microbatches);
   std::fill(routed_rows_.begin(), routed_rows_.end(), 0);
   const absl::Status walked = Walk(program.entries());
   const absl::Status drained = Drain();
@@ -97,9 +133,9 @@ absl::Status EngineImpl::FinishControl(void* engine) {
   EngineImpl& self = *static_cast<EngineImpl*>(engine);
   const double* records =
       reinterpret_cast<const double*>(self.control_->data()) +
-      fsdp::ControlRecord::Doubles(self.plan_.shape.microbatches);
-  self.totals_ = fsdp::SumControl(records, self.plan_.world.size,
-                                  self.plan_.shape.microbatches);
+      self.control_layout_.doubles();
+  fsdp::SumControl(records, self.plan_.world.size, self.control_layout_,
+                   &self.totals_);
   return self.mode_ == Mode::kTrain ? self.FinishTrainControl()
                                     : absl::OkStatus();
 }
@@ -115,12 +151,45 @@ absl::Status EngineImpl::FinishTrainControl() {
   return absl::OkStatus();
 }
 
+// Means over microbatches are those over the step where all microbatches count
+// equally many tokens.
+double EngineImpl::MeanLoss() const {
+  const model::Shape& shape = plan_.shape;
+  const bool alike = shape.uneven.empty() && !shape.loss_mask;
+  return shape.token_loss || alike ? totals_.token_loss()
+                                   : totals_.microbatch_loss;
+}
+
+double EngineImpl::Objective() const {
+  const model::Shape& shape = plan_.shape;
+  // See model::loss_weights.
+  const double weight =
+      shape.token_loss && shape.loss_mask
+          ? totals_.tokens / std::max(totals_.loss_tokens, 1.0)
+          : 1;
+  return MeanLoss() + weight * totals_.router_objective;
+}
+
+void EngineImpl::FillRouterLosses(v1::StepMetrics& metrics) const {
+  metrics.clear_router_losses();
+  for (size_t i = 0; i < totals_.router_losses.size(); ++i) {
+    const model::RouterLossDecl& decl = plan_.model.router_losses[i];
+    v1::RouterLoss& loss = *metrics.add_router_losses();
+    loss.set_layer(decl.layer - 1);  // the embedding is no decoder layer
+    loss.set_name(model::Name(decl.loss));
+    loss.set_value(totals_.router_losses[i]);
+  }
+}
+
 void EngineImpl::FillMetrics(const StepProgram& ran, int64_t begin_ns,
                              int64_t end_ns, StepResult* result) {
   result->control_word = totals_.word;
   v1::StepMetrics& metrics = result->metrics;
   metrics.set_step(step_);
-  metrics.set_loss(totals_.mean_loss());
+  metrics.set_loss(MeanLoss());
+  metrics.set_objective(Objective());
+  metrics.set_loss_tokens(static_cast<int64_t>(totals_.loss_tokens));
+  FillRouterLosses(metrics);
   metrics.set_grad_norm(totals_.norm);
   metrics.set_learning_rate(scalars_.learning_rate);
   metrics.set_tokens(static_cast<int64_t>(totals_.tokens));
@@ -174,6 +243,7 @@ absl::StatusOr<v1::EvalMetrics> EngineImpl::RunEval(int64_t batches) {
   }
   mode_ = Mode::kEval;
   double loss_sum = 0;
+  double loss_tokens = 0;
   double tokens = 0;
   for (int64_t batch = 0; batch < batches; ++batch) {
     const absl::Status status =
@@ -183,11 +253,12 @@ absl::StatusOr<v1::EvalMetrics> EngineImpl::RunEval(int64_t batches) {
                                            ", batch ", batch));
     }
     loss_sum += totals_.loss_sum;
+    loss_tokens += totals_.loss_tokens;
     tokens += totals_.tokens;
   }
   v1::EvalMetrics metrics;
   metrics.set_step(step_);
-  metrics.set_loss(tokens > 0 ? loss_sum / tokens : 0);
+  metrics.set_loss(loss_tokens > 0 ? loss_sum / loss_tokens : 0);
   metrics.set_tokens(static_cast<int64_t>(tokens));
   return metrics;
 }

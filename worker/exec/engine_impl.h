@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -82,6 +83,11 @@ class EngineImpl : public Engine {
   Bindings MakeBindings();
 
   absl::Status ReadBatches(data::Split split, int64_t batch);
+  // Reads a sample, with a mask its labels too, to `out`; returns how many of
+  // its tokens count as labels.
+  absl::StatusOr<int64_t> ReadSample(data::Split split, int64_t index,
+                                     int32_t* out);
+  void FillLossTokens();
   // Walks a program and drains all streams. `split` and `batch` say which
   // samples it reads.
   absl::Status RunProgram(const LoweredProgram& program, data::Split split,
@@ -101,6 +107,10 @@ class EngineImpl : public Engine {
   absl::Status Replay();
   absl::StatusOr<std::string> FindFirstNonFinite();
   absl::StatusOr<std::optional<Finding>> CheckWeights();
+  // The loss that the job minimises, without router losses.
+  double MeanLoss() const;
+  double Objective() const;
+  void FillRouterLosses(v1::StepMetrics& metrics) const;
   void FillMetrics(const StepProgram& ran, int64_t begin_ns, int64_t end_ns,
                    StepResult* result);
   double ExpertImbalance() const;
@@ -109,7 +119,8 @@ class EngineImpl : public Engine {
                               absl::string_view folder);
 
   EngineOptions options_;
-  schedule::Plan plan_;  // as this worker declares it
+  schedule::Plan plan_;                     // as this worker declares it
+  std::map<int64_t, model::Shape> shapes_;  // of microbatches, by sequences
   std::vector<fsdp::Parameter> parameters_;
   fsdp::OptimizerSettings optimizer_;
   fsdp::LearningRateSchedule rates_;
@@ -120,7 +131,10 @@ class EngineImpl : public Engine {
   std::unique_ptr<device::Buffer> host_arena_;
   std::unique_ptr<device::Buffer> tables_;
   std::unique_ptr<device::Buffer> batches_;
+  std::unique_ptr<device::Buffer> loss_tokens_;  // with a mask
+  std::vector<int32_t> mask_;                    // of one sample
   std::unique_ptr<device::Buffer> control_;
+  fsdp::ControlRecord control_layout_;
   layers::Constants constants_;
   std::vector<int64_t> routed_rows_;    // [layers, experts]
   std::vector<int64_t> received_rows_;  // [layers, microbatches]

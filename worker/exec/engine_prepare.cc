@@ -8,6 +8,7 @@
 #include "fsdp/runtime/initialize.h"
 #include "kernels/ops/elementwise/elementwise.h"
 #include "kernels/ops/rope/rope.h"
+#include "model/decoder.h"
 #include "schedule/verifier.h"
 #include "worker/exec/engine_impl.h"
 #include "worker/exec/load_weights.h"
@@ -62,7 +63,15 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
 absl::Status EngineImpl::Prepare() {
   plan_ = schedule::Declare(options_.job);
   RETURN_IF_ERROR(CheckOptions());
-  RETURN_IF_ERROR(layers::CheckScratch(plan_.shape, plan_.model));
+  for (int m = 0; m < plan_.shape.microbatches; ++m) {
+    const auto [it, added] =
+        shapes_.insert({plan_.shape.sequences_of(m), plan_.shape.Of(m)});
+    if (!added) continue;
+    it->second.uneven.clear();
+    RETURN_IF_ERROR(
+        layers::CheckScratch(it->second, model::DeclareDecoder(it->second)));
+    it->second.uneven = plan_.shape.uneven;
+  }
   optimizer_ = fsdp::OptimizerSettingsOf(options_.job.optimizer());
   rates_ = fsdp::LearningRateOf(options_.job.optimizer(), options_.job.steps());
   DescribeParameters();
@@ -180,13 +189,13 @@ absl::Status EngineImpl::ReserveCommunicators() {
   }
   const Communicators& comms = options_.comms;
   RETURN_IF_ERROR(comms.ep->Reserve(exchange_bytes));
+  RETURN_IF_ERROR(comms.reduce_dp->Reserve(shape.balance_columns() * kFloat));
   for (comm::Communicator* comm :
        {comms.gather_dp, comms.gather_edp, comms.reduce_dp, comms.reduce_edp}) {
     RETURN_IF_ERROR(comm->Reserve(bucket_bytes));
   }
-  return comms.control->Reserve(
-      plan_.world.size * int64_t{sizeof(double)} *
-      fsdp::ControlRecord::Doubles(shape.microbatches));
+  return comms.control->Reserve(plan_.world.size * int64_t{sizeof(double)} *
+                                control_layout_.doubles());
 }
 
 void EngineImpl::DescribeParameters() {
@@ -229,9 +238,17 @@ absl::Status EngineImpl::AllocateMemory() {
                                    MemoryCategory::kStaging));
   ASSIGN_OR_RETURN(
       batches_,
-      device.AllocateHost(shape.microbatches * shape.microbatch *
-                          (shape.sequence + 1) * int64_t{sizeof(int32_t)}));
-  const int64_t doubles = fsdp::ControlRecord::Doubles(shape.microbatches);
+      device.AllocateHost(shape.step_tokens() / shape.sequence *
+                          shape.sample_words() * int64_t{sizeof(int32_t)}));
+  if (shape.loss_mask) {
+    ASSIGN_OR_RETURN(
+        loss_tokens_,
+        device.AllocateHost(shape.microbatches * 2 * int64_t{sizeof(double)}));
+    mask_.resize(shape.sequence + 1);
+  }
+  control_layout_.microbatches = shape.microbatches;
+  control_layout_.router_losses = plan_.model.router_losses.size();
+  const int64_t doubles = control_layout_.doubles();
   ASSIGN_OR_RETURN(control_,
                    device.AllocateHost((plan_.world.size + 1) * doubles *
                                        int64_t{sizeof(double)}));
@@ -318,10 +335,14 @@ Bindings EngineImpl::MakeBindings() {
   b.buckets = buckets_.get();
   b.parameters = parameters_;
   b.constants = &constants_;
+  b.shapes = &shapes_;
   b.batches = reinterpret_cast<const int32_t*>(batches_->data());
+  if (loss_tokens_ != nullptr) {
+    b.loss_tokens = reinterpret_cast<const double*>(loss_tokens_->data());
+  }
   b.control_record = reinterpret_cast<double*>(control_->data());
-  b.control_records =
-      b.control_record + fsdp::ControlRecord::Doubles(plan_.shape.microbatches);
+  b.control_records = b.control_record + control_layout_.doubles();
+  b.control_layout = control_layout_;
   b.finish_control = &FinishControl;
   b.finish_control_arg = this;
   b.optimizer = &optimizer_;

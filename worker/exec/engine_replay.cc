@@ -17,9 +17,9 @@
 namespace weft::exec {
 
 absl::Status EngineImpl::Replay() {
-  const std::string gate = absl::StrCat(
-      "the gradient norm is ", totals_.norm, " (loss ", totals_.mean_loss(),
-      "); the weights are those before the step");
+  const std::string gate =
+      absl::StrCat("the gradient norm is ", totals_.norm, " (loss ", MeanLoss(),
+                   "); the weights are those before the step");
   const absl::StatusOr<std::string> first = FindFirstNonFinite();
   const std::string step = absl::StrCat("step ", step_);
   if (!first.ok()) {

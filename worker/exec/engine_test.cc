@@ -255,7 +255,7 @@ TEST(EngineTest, AProgramThatDoesNotFitTheJobIsRefused) {
       {"kind 1",
        [](schedule::Program& p) { p.kind = schedule::ProgramKind::kEval; }},
       {"microbatches", [](schedule::Program& p) { p.microbatches = 9; }},
-      {"names no node",
+      {"names no microbatch",
        [](schedule::Program& p) {
          for (schedule::Value& value : p.values) {
            if (value.microbatch == 1) value.microbatch = 2;
@@ -276,7 +276,7 @@ TEST(EngineTest, AProgramThatDoesNotFitTheJobIsRefused) {
            if (op.kind == schedule::OpKind::kHostWait) op.args[0] = 0;
          }
        }},
-      {"is not the loss of microbatch",
+      {"is not head.loss of microbatch",
        [](schedule::Program& p) {
          for (schedule::Op& op : p.ops) {
            if (op.kind != schedule::OpKind::kControl) continue;

@@ -16,7 +16,9 @@ using schedule::Value;
 
 template <typename Fn>
 void ForEachValue(const Op& op, Fn fn) {
-  for (int value : op.args) fn(value);
+  for (int value : op.args) {
+    if (value >= 0) fn(value);
+  }
   for (const schedule::ParamUse& use : op.params) {
     if (use.value >= 0) fn(use.value);
   }

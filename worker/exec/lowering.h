@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,8 +44,12 @@ struct Bindings {
   const fsdp::ResidentBuckets* buckets = nullptr;
   absl::Span<const fsdp::Parameter> parameters;
   const layers::Constants* constants = nullptr;
-  // i32[microbatches, microbatch, sequence + 1] on the host.
+  // Of microbatches, by their sequences on a rank.
+  const std::map<int64_t, model::Shape>* shapes = nullptr;
+  // The samples of all microbatches, i32[sample_words] each, on the host.
   const int32_t* batches = nullptr;
+  const double* loss_tokens = nullptr;  // see NodeContext, [microbatches, 2]
+  fsdp::ControlRecord control_layout;
   double* control_record = nullptr;
   double* control_records = nullptr;
   // Called by the launching thread once the control collective is complete.
@@ -206,6 +211,7 @@ class LoweredProgram {
   std::deque<std::vector<fsdp::Range>> paddings_;
   std::deque<std::vector<fsdp::SliceView>> slices_;
   std::deque<std::vector<const double*>> losses_;
+  std::deque<std::vector<double>> weights_;
   std::deque<std::vector<fsdp::OptimizerSegment>> optimizer_segments_;
   std::deque<std::vector<Region>> regions_;
   std::deque<std::vector<device::Event*>> waits_;

@@ -32,7 +32,7 @@ std::vector<CheckedRange> LoweredProgram::ValuesWrittenBy(
     range.id = args[i].value;
     range.dtype = decl.dtype;
     range.data = Address(program.values[op.args[i]]);
-    range.count = decl.max_rows * decl.columns;
+    range.count = model.max_rows(range.id, op.microbatch) * decl.columns;
     range.columns = decl.columns;
     for (size_t j = 0; j < args.size(); ++j) {
       if (args[j].value != decl.counts) continue;

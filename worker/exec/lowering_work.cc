@@ -71,10 +71,11 @@ absl::Status LoweredProgram::BindNode(const Program& program, int id) {
   const model::PhaseDecl& phase = *node.Find(op.phase);
   std::vector<device::Tensor>& args = args_.emplace_back();
   for (int slot : phase.arg_slots) {
+    const int value = slot < 0 ? -1 : op.args[slot];
     args.push_back(
-        slot < 0
+        value < 0
             ? device::Tensor()
-            : device::Tensor(Address(program.values[op.args[slot]]),
+            : device::Tensor(Address(program.values[value]),
                              plan.model.values[phase.args[slot].value].dtype));
   }
   std::vector<device::ConstTensor>& params = params_.emplace_back();
@@ -92,15 +93,22 @@ absl::Status LoweredProgram::BindNode(const Program& program, int id) {
     grads.push_back({GradAddress(program, use), use.accumulate});
   }
   layers::NodeContext& ctx = work.ctx;
-  ctx.shape = &plan.shape;
+  ctx.shape = &b_.shapes->at(plan.shape.sequences_of(op.microbatch));
   ctx.constants = b_.constants;
   ctx.args = args.data();
   ctx.params = params.data();
   ctx.grads = grads.data();
   ctx.ep_rank = plan.world.IndexOf(fsdp::Axis::kEp, b_.who.rank);
   if (op.stream == schedule::StreamKind::kEp) ctx.ep = b_.comms.ep;
-  ctx.batch = b_.batches +
-              op.microbatch * plan.shape.microbatch * (plan.shape.sequence + 1);
+  if (op.stream == schedule::StreamKind::kReduce) ctx.dp = b_.comms.reduce_dp;
+  ctx.microbatch = op.microbatch;
+  ctx.batch = b_.batches;
+  for (int m = 0; m < op.microbatch; ++m) {
+    ctx.batch += plan.shape.sequences_of(m) * plan.shape.sample_words();
+  }
+  if (b_.loss_tokens != nullptr) {
+    ctx.loss_tokens = b_.loss_tokens + 2 * op.microbatch;
+  }
   ctx.tag = TagOf(program, id);
   if (layer.moe) RETURN_IF_ERROR(BindWorkspace(ctx));
   if (IsExchange(node)) work.exchanged_bytes = b_.exchanged_bytes;
@@ -210,10 +218,22 @@ void LoweredProgram::BindControl(const Program& program, int id) {
     losses.push_back(
         reinterpret_cast<const double*>(Address(program.values[value])));
   }
+  const int64_t microbatches = b_.control_layout.microbatches;
   fsdp::ControlWork& work = controls_.emplace_back();
+  work.layout = b_.control_layout;
   work.comm = b_.comms.control;
   work.slices = slices;
-  work.losses = losses;
+  work.losses = absl::MakeSpan(losses).first(microbatches);
+  work.router_losses = absl::MakeSpan(losses).subspan(microbatches);
+  work.mean_weights = weights_.emplace_back(microbatches, 1.0 / microbatches);
+  std::vector<double>& weights = weights_.emplace_back();
+  for (const model::RouterLossDecl& loss : b_.plan->model.router_losses) {
+    for (int64_t m = 0; m < microbatches; ++m) {
+      weights.push_back(loss.coefficient *
+                        b_.plan->shape.Of(m).router_loss_weight());
+    }
+  }
+  work.objective_weights = weights;
   work.record = b_.control_record;
   work.records = b_.control_records;
   work.tag = TagOf(program, id);
@@ -248,7 +268,7 @@ absl::Status LoweredProgram::BindTap(const Program& program, int id) {
   work.name = absl::StrCat(decl.name, "@", value.microbatch);
   work.dtype = decl.dtype;
   work.columns = decl.columns;
-  work.rows = decl.max_rows;
+  work.rows = b_.plan->model.max_rows(value.decl, value.microbatch);
   work.value = Address(value);
   if (op.args.size() > 1) {
     work.shape = &b_.plan->shape;

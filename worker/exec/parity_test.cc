@@ -40,6 +40,8 @@ constexpr v1::ShardingStrategy kStrategies[] = {
 struct Outcome {
   std::vector<double> losses;
   std::vector<double> norms;
+  // Objective, then every router loss, of every step.
+  std::vector<double> objectives;
   std::map<std::string, std::vector<float>> parameters;
 };
 
@@ -54,6 +56,10 @@ absl::StatusOr<Outcome> Train(const TinyJob& tiny,
   for (const StepResult& step : results[0]) {
     outcome.losses.push_back(step.metrics.loss());
     outcome.norms.push_back(step.metrics.grad_norm());
+    outcome.objectives.push_back(step.metrics.objective());
+    for (const v1::RouterLoss& loss : step.metrics.router_losses()) {
+      outcome.objectives.push_back(loss.value());
+    }
   }
   ASSIGN_OR_RETURN(outcome.parameters, world->Parameters());
   return outcome;
@@ -69,6 +75,12 @@ std::string Difference(const Outcome& a, const Outcome& b) {
     if (a.norms[i] != b.norms[i]) {
       return absl::StrCat("norm of step ", i + 1, ": ", a.norms[i], " and ",
                           b.norms[i]);
+    }
+  }
+  for (size_t i = 0; i < a.objectives.size(); ++i) {
+    if (a.objectives[i] != b.objectives[i]) {
+      return absl::StrCat("objective or router loss ", i, ": ", a.objectives[i],
+                          " and ", b.objectives[i]);
     }
   }
   for (const auto& [name, values] : a.parameters) {
@@ -218,6 +230,23 @@ TEST_P(ParityTest, EveryOptionalPartOfALayer) {
   CompareAll(tiny, SyntheticSamples::Kind::kRule);
 }
 
+TEST_P(ParityTest, RouterLosses) {
+  TinyJob tiny;
+  tiny.microbatches = 3;
+  tiny.router_losses = true;
+  CompareAll(tiny, SyntheticSamples::Kind::kRule);
+}
+
+TEST_P(ParityTest, UnevenMicrobatchesWithMaskAndMeansOverTokens) {
+  TinyJob tiny;
+  tiny.microbatches = 3;
+  tiny.uneven = {2, 1, 3};
+  tiny.router_losses = true;
+  tiny.loss_mask = true;
+  tiny.token_loss = true;
+  CompareAll(tiny, SyntheticSamples::Kind::kRule);
+}
+
 TEST_P(ParityTest, SquaredRelu) {
   TinyJob tiny;
   tiny.microbatches = 2;
@@ -324,13 +353,14 @@ INSTANTIATE_TEST_SUITE_P(Worlds, ParityTest, ::testing::ValuesIn(Worlds()),
                          WorldName);
 
 // Where the order of a sum must differ, runs agree within the design's bounds.
-TEST(WorldSizesTest, AgreeWithOneRankThatSeesTheSameTokens) {
+void CompareWithOneRankThatSeesTheSameTokens(const TinyJob& tiny) {
   for (const auto& [world, ep] : Worlds()) {
-    TinyJob many;
+    TinyJob many = tiny;
     many.world = world;
     many.ep = ep;
-    TinyJob one;
-    one.sequences = world;
+    TinyJob one = tiny;
+    one.sequences = world * tiny.sequences;
+    for (int& sequences : one.uneven) sequences *= world;
     ASSERT_OK_AND_ASSIGN(Outcome a, Train(many, SyntheticSamples::Kind::kRule));
     ASSERT_OK_AND_ASSIGN(Outcome b, Train(one, SyntheticSamples::Kind::kRule));
     for (size_t i = 0; i < a.losses.size(); ++i) {
@@ -339,7 +369,36 @@ TEST(WorldSizesTest, AgreeWithOneRankThatSeesTheSameTokens) {
       EXPECT_NEAR(a.norms[i] / b.norms[i], 1, 3e-5)
           << "world " << world << " ep " << ep << " step " << i + 1;
     }
+    ASSERT_EQ(a.objectives.size(), b.objectives.size());
+    for (size_t i = 0; i < a.objectives.size(); ++i) {
+      EXPECT_NEAR(a.objectives[i] / b.objectives[i], 1, 2e-6)
+          << "world " << world << " ep " << ep << " number " << i;
+    }
   }
+}
+
+TEST(WorldSizesTest, AgreeWithOneRankThatSeesTheSameTokens) {
+  CompareWithOneRankThatSeesTheSameTokens({});
+}
+
+// With means over microbatches and over tokens.
+TEST(WorldSizesTest, MaskedTokensOfUnevenMicrobatchesAreCountedOverAllRanks) {
+  for (bool token_loss : {false, true}) {
+    TinyJob tiny;
+    tiny.microbatches = 3;
+    tiny.uneven = {2, 1, 3};
+    tiny.router_losses = true;
+    tiny.loss_mask = true;
+    tiny.token_loss = token_loss;
+    CompareWithOneRankThatSeesTheSameTokens(tiny);
+  }
+}
+
+TEST(WorldSizesTest, RouterLossesAreThoseOfAllRanksTokens) {
+  TinyJob tiny;
+  tiny.microbatches = 3;
+  tiny.router_losses = true;
+  CompareWithOneRankThatSeesTheSameTokens(tiny);
 }
 
 }  // namespace

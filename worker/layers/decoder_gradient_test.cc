@@ -20,8 +20,7 @@ constexpr float kStep = 4e-3f;
 
 class DecoderGradientTest : public ::testing::TestWithParam<SmallShape> {
  protected:
-  DecoderGradientTest()
-      : shape_(MakeShape(GetParam())), runner_(MakeShape(GetParam())) {}
+  DecoderGradientTest() : runner_(MakeShape(GetParam())) {}
 
   // The experts each token chose, of all layers.
   static std::vector<std::byte> Choices(NodeRunner& runner) {
@@ -35,10 +34,10 @@ class DecoderGradientTest : public ::testing::TestWithParam<SmallShape> {
     return all;
   }
 
-  // Mean loss with `param` moved by `step` along `direction`; `*same_routing`
+  // Objective with `param` moved by `step` along `direction`; `*same_routing`
   // becomes false when a token chose other experts.
-  double LossAt(int param, const std::vector<float>& direction, float step,
-                bool* same_routing) {
+  double ObjectiveAt(int param, const std::vector<float>& direction, float step,
+                     bool* same_routing) {
     const std::vector<float> saved = runner_.param(param);
     for (size_t i = 0; i < saved.size(); ++i) {
       runner_.param(param)[i] = saved[i] + step * direction[i];
@@ -46,7 +45,7 @@ class DecoderGradientTest : public ::testing::TestWithParam<SmallShape> {
     EXPECT_OK(runner_.Forward());
     runner_.param(param) = saved;
     if (Choices(runner_) != choices_) *same_routing = false;
-    return runner_.loss() / static_cast<double>(shape_.tokens);
+    return runner_.objective();
   }
 
   // Compares the derivative along the sign pattern `pattern` with differences.
@@ -64,15 +63,14 @@ class DecoderGradientTest : public ::testing::TestWithParam<SmallShape> {
     const float step =
         kStep / std::sqrt(static_cast<float>(direction.size()) / 8 + 1);
     bool same_routing = true;
-    const double up = LossAt(param, direction, step, &same_routing);
-    const double down = LossAt(param, direction, -step, &same_routing);
+    const double up = ObjectiveAt(param, direction, step, &same_routing);
+    const double down = ObjectiveAt(param, direction, -step, &same_routing);
     if (!same_routing) return false;
     EXPECT_NEAR((up - down) / (2 * step), expected, 1e-3 * size + 3e-4)
         << runner_.model().params[param].name << " pattern " << pattern;
     return true;
   }
 
-  const model::Shape shape_;
   NodeRunner runner_;
   std::vector<std::byte> choices_;
   std::vector<std::vector<float>> grads_;
@@ -112,8 +110,8 @@ TEST_P(DecoderGradientTest, InBf16IsNearThatInFp32) {
     ASSERT_OK(runner->Backward());
   }
   ASSERT_TRUE(Choices(narrow) == Choices(runner_));
-  EXPECT_NEAR(narrow.loss() / runner_.loss(), 1, 0.01);
-  EXPECT_NE(narrow.loss(), runner_.loss());
+  EXPECT_NEAR(narrow.objective() / runner_.objective(), 1, 0.01);
+  EXPECT_NE(narrow.objective(), runner_.objective());
   std::vector<float> all;
   std::vector<float> all_errors;
   for (int p = 0; p < runner_.model().params.size(); ++p) {
@@ -126,6 +124,11 @@ TEST_P(DecoderGradientTest, InBf16IsNearThatInFp32) {
     all_errors.insert(all_errors.end(), error.begin(), error.end());
   }
   EXPECT_LT(Norm(all_errors), 0.05 * Norm(all));
+}
+
+std::string RouterLossName(const model::RouterCoefficients& c) {
+  return absl::StrCat(c.aux > 0 ? "Aux" : "", c.sequence_aux > 0 ? "Seq" : "",
+                      c.global_aux > 0 ? "Global" : "", c.z > 0 ? "Z" : "");
 }
 
 SmallShape Make(bool moe, int64_t layers, int64_t shared, bool renormalize,
@@ -152,21 +155,44 @@ SmallShape SquaredRelu(SmallShape shape) {
   return shape;
 }
 
+SmallShape RouterLosses(bool renormalize) {
+  SmallShape shape = Make(true, 2, 0, renormalize, false);
+  shape.router_loss = {0.4, 0.3, 0.2, 0.05};
+  return shape;
+}
+
+// One loss alone, so that its gradient is checked by itself.
+SmallShape Only(model::RouterCoefficients router_loss) {
+  SmallShape shape = Make(true, 1, 0, false, false);
+  shape.router_loss = router_loss;
+  return shape;
+}
+
+SmallShape Masked(SmallShape shape, bool token_loss) {
+  shape.loss_mask = true;
+  shape.token_loss = token_loss;
+  return shape;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Shapes, DecoderGradientTest,
-    ::testing::Values(Make(true, 1, 0, true, false),
-                      Make(true, 2, 6, false, false),
-                      Make(false, 2, 0, true, true),
-                      Make(true, 1, 6, true, true), Optional(true),
-                      Optional(false), SquaredRelu(Optional(true)),
-                      SquaredRelu(Optional(false))),
+    ::testing::Values(
+        Make(true, 1, 0, true, false), Make(true, 2, 6, false, false),
+        Make(false, 2, 0, true, true), Make(true, 1, 6, true, true),
+        Optional(true), Optional(false), SquaredRelu(Optional(true)),
+        SquaredRelu(Optional(false)), RouterLosses(false), RouterLosses(true),
+        Only({2}), Only({0, 2}), Only({0, 0, 2}), Only({0, 0, 0, 0.5}),
+        Masked(RouterLosses(false), false), Masked(RouterLosses(false), true)),
     [](const ::testing::TestParamInfo<SmallShape>& info) {
       return absl::StrCat(info.param.moe ? "Moe" : "Dense", info.param.layers,
                           info.param.shared_ffn > 0 ? "Shared" : "",
                           info.param.renormalize ? "" : "Raw",
                           info.param.tied ? "Tied" : "",
                           info.param.biases ? "GateBiasesNorms" : "",
-                          info.param.gated_mlp ? "" : "SquaredRelu");
+                          info.param.gated_mlp ? "" : "SquaredRelu",
+                          RouterLossName(info.param.router_loss),
+                          info.param.loss_mask ? "Masked" : "",
+                          info.param.token_loss ? "OverTokens" : "");
     });
 
 }  // namespace

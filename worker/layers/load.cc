@@ -21,10 +21,11 @@ absl::Status LoadForward(const NodeContext& ctx, device::Stream& stream) {
   namespace args = model::load;
   const int64_t sequence = ctx.shape->sequence;
   for (int64_t b = 0; b < ctx.shape->microbatch; ++b) {
-    const int32_t* sample = ctx.batch + b * (sequence + 1);
+    const int32_t* sample = ctx.batch + b * ctx.shape->sample_words();
+    const int32_t* labels = sample + (ctx.shape->loss_mask ? sequence + 1 : 1);
     const int64_t at = b * sequence;
     CopyWords(sample, ctx.i32(args::kTokens) + at, sequence, stream);
-    CopyWords(sample + 1, ctx.i32(args::kLabels) + at, sequence, stream);
+    CopyWords(labels, ctx.i32(args::kLabels) + at, sequence, stream);
   }
   return absl::OkStatus();
 }

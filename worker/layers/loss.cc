@@ -1,8 +1,9 @@
 // Next-token cross-entropy.
 //
-// The gradient is that of the mean over the step's tokens of one rank:
-// 1 / (tokens of the microbatch on this rank * microbatches). The reduction
-// over ranks multiplies by 1/world once.
+// The gradient is that of the mean over the tokens of one rank, of the step or
+// of each microbatch; the reduction over ranks multiplies by 1/world once.
+// Where only some tokens count, the factor in `weights` makes it the mean over
+// those of all ranks.
 #include "kernels/ops/cross_entropy/cross_entropy.h"
 #include "model/decoder.h"
 #include "worker/layers/nodes.h"
@@ -34,8 +35,8 @@ absl::Status LossDgrad(const NodeContext& ctx, device::Stream& stream) {
   backward.logits = ctx.tensor(args::kDLogits);
   backward.labels = ctx.i32(args::kDLabels);
   backward.lse = ctx.f32(args::kDLse);
-  backward.scale =
-      static_cast<float>(1.0 / static_cast<double>(s.tokens * s.microbatches));
+  backward.scale = static_cast<float>(s.token_loss_weight());
+  backward.weight = ctx.f32(args::kDWeights);
   backward.d_logits = ctx.tensor(args::kDLogitsGrad);
   ops::CrossEntropyBackward(backward, stream);
   return absl::OkStatus();

@@ -8,6 +8,7 @@
 #include "worker/layers/attention.h"
 #include "worker/layers/linear.h"
 #include "worker/layers/nodes.h"
+#include "worker/layers/router_loss.h"
 
 namespace weft::layers {
 namespace {
@@ -47,6 +48,7 @@ void Route(const NodeContext& ctx, device::Stream& stream) {
   router.topk_prob = ctx.f32(pd::kTopKProb);
   router.counts = ctx.i32(pd::kCountsOut);
   ops::RouterForward(router, stream);
+  RouterLossForward(ctx, stream);
 }
 
 void Permute(const NodeContext& ctx, device::Stream& stream) {
@@ -138,8 +140,10 @@ void RouteBackward(const NodeContext& ctx, device::Stream& stream) {
   router.topk_index = ctx.i32(pd::kDTopKIndex);
   router.topk_prob = ctx.f32(pd::kDTopKProb);
   router.d_topk_prob = ctx.f32(pd::kDTopKGrad);
+  router.d_scores = RouterScoresGrad(ctx, stream);
   router.d_logits = ctx.f32(pd::kDLogitsGrad);
   ops::RouterBackward(router, stream);
+  AddRouterLogitsGrad(ctx, stream);
 
   AddDgrad(RouterSize(s), ctx.f32(pd::kDLogitsGrad), ctx.params[pd::kRouterW],
            d_xn2, stream);

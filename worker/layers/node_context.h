@@ -58,8 +58,14 @@ struct NodeContext {
   // Nodes of the expert-parallel resource, else null.
   comm::Communicator* ep = nullptr;
   int ep_rank = 0;
-  // load: host memory with the microbatch, i32[microbatch, sequence + 1].
+  // Nodes of the data-parallel resource, else null.
+  comm::Communicator* dp = nullptr;
+  int microbatch = 0;
+  // load: host memory with the microbatch, i32[microbatch, sample_words].
   const int32_t* batch = nullptr;
+  // loss_weights: host memory that the device can read, f64[2]: this rank's
+  // tokens that count as labels, in the microbatch and in the step.
+  const double* loss_tokens = nullptr;
   Workspace workspace;
   comm::CollectiveTag tag;
 

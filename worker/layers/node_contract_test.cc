@@ -24,14 +24,20 @@ using testing::SmallShape;
 
 using Bytes = std::vector<std::byte>;
 
-constexpr std::byte kUnwritten{0xFF};
+// What a byte that nobody has written holds: NaN where it is a number; -1 is a
+// label.
+std::byte Unwritten(DType dtype) {
+  return dtype == DType::kI32 ? std::byte{0xFB} : std::byte{0xFF};
+}
 
-void Poison(Bytes& bytes) { std::fill(bytes.begin(), bytes.end(), kUnwritten); }
+void Poison(DType dtype, Bytes& bytes) {
+  std::fill(bytes.begin(), bytes.end(), Unwritten(dtype));
+}
 
 // Elements that are still as Poison() left them. In eight bytes, all of them
 // are.
 int64_t UnwrittenElements(const Bytes& bytes, DType dtype) {
-  const Bytes unwritten(SizeOf(dtype), kUnwritten);
+  const Bytes unwritten(SizeOf(dtype), Unwritten(dtype));
   int64_t count = 0;
   for (size_t at = 0; at < bytes.size(); at += unwritten.size()) {
     if (std::equal(unwritten.begin(), unwritten.end(), bytes.begin() + at)) {
@@ -54,16 +60,20 @@ class NodeContractTest : public ::testing::TestWithParam<SmallShape> {
         absl::StrCat("layer ", layer, " ", Name(decl.kind), ".", Name(phase));
     std::vector<Bytes> inputs;
     for (const model::Arg& arg : declared->args) {
-      if (arg.access != Access::kRead) Poison(runner_.value(arg.value));
+      if (arg.access == Access::kRead) continue;
+      Poison(runner_.model().values[arg.value].dtype, runner_.value(arg.value));
     }
     for (const model::Arg& arg : declared->args) {
       inputs.push_back(runner_.value(arg.value));
     }
     for (int p : declared->grads_written) {
-      if (runner_.writes(p) == 0) Poison(runner_.grad_memory(p));
+      if (runner_.writes(p) > 0) continue;
+      Poison(runner_.model().params[p].gradient_dtype, runner_.grad_memory(p));
     }
     ASSERT_OK(runner_.Run(layer, node, phase)) << what;
     for (size_t i = 0; i < declared->args.size(); ++i) {
+      // Another microbatch's instance: the runner has none.
+      if (declared->args[i].previous) continue;
       CheckArg(declared->args[i], inputs[i], what);
     }
     for (int p : declared->params_read) {
@@ -81,13 +91,13 @@ class NodeContractTest : public ::testing::TestWithParam<SmallShape> {
   void CheckArg(const model::Arg& arg, const Bytes& before,
                 const std::string& what) {
     const model::ValueDecl& value = runner_.model().values[arg.value];
-    const std::string& name = value.name;
     const Bytes& after = runner_.value(arg.value);
     if (arg.access == Access::kRead) {
-      EXPECT_TRUE(after == before) << what << " changes its input " << name;
+      EXPECT_TRUE(after == before)
+          << what << " changes its input " << value.name;
     } else if (arg.access == Access::kWrite) {
       EXPECT_EQ(UnwrittenElements(after, value.dtype), 0)
-          << what << " leaves holes in " << name;
+          << what << " leaves holes in " << value.name;
     }
   }
 
@@ -135,7 +145,7 @@ TEST_P(NodeContractTest, FrozenParametersChangeNoOtherGradient) {
     ASSERT_OK(runner->Forward());
     ASSERT_OK(runner->Backward());
   }
-  EXPECT_EQ(runner_.loss(), all.loss());
+  EXPECT_EQ(runner_.objective(), all.objective());
   int frozen = 0;
   for (int p = 0; p < runner_.model().params.size(); ++p) {
     const model::ParamDecl& param = runner_.model().params[p];
@@ -162,8 +172,13 @@ std::string ShapeName(const ::testing::TestParamInfo<SmallShape>& info) {
       info.param.shared_ffn > 0 ? "Shared" : "",
       info.param.renormalize ? "" : "Raw", info.param.tied ? "Tied" : "",
       info.param.qk_norm ? "Optional" : "",
-      info.param.gated_mlp ? "" : "SquaredRelu", info.param.bf16 ? "Bf16" : "",
-      FrozenName(info.param.frozen));
+      info.param.gated_mlp ? "" : "SquaredRelu",
+      info.param.router_loss.aux > 0 ? "Aux" : "",
+      info.param.router_loss.sequence_aux > 0 ? "Seq" : "",
+      info.param.router_loss.global_aux > 0 ? "Global" : "",
+      info.param.router_loss.z > 0 ? "Z" : "",
+      info.param.loss_mask ? "MaskedOverTokens" : "",
+      info.param.bf16 ? "Bf16" : "", FrozenName(info.param.frozen));
 }
 
 SmallShape Dense() {
@@ -206,11 +221,27 @@ SmallShape Bf16(SmallShape shape) {
   return shape;
 }
 
+SmallShape RouterLosses(model::RouterCoefficients router_loss) {
+  SmallShape shape = Shared();
+  shape.router_loss = router_loss;
+  return shape;
+}
+
+SmallShape MaskedOverTokens(SmallShape shape) {
+  shape.loss_mask = true;
+  shape.token_loss = true;
+  return shape;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Shapes, NodeContractTest,
     ::testing::Values(
         SmallShape(), Dense(), Shared(), RawTied(), Optional(),
         SquaredRelu(Dense()), SquaredRelu(Optional()),
+        RouterLosses({1, 1, 1, 1}), RouterLosses({1}), RouterLosses({0, 1}),
+        RouterLosses({0, 0, 1}), RouterLosses({0, 0, 0, 1}),
+        MaskedOverTokens(Dense()), MaskedOverTokens(RouterLosses({1, 1, 1, 1})),
+        FrozenIn(RouterLosses({1, 1, 1, 1}), "*.router"),
         FrozenIn(Optional(), "*norm*"), FrozenIn(Optional(), "*.qkv*"),
         FrozenIn(Optional(), "*.out*"), FrozenIn(Optional(), "*.*.gate_up"),
         FrozenIn(Optional(), "*down"), FrozenIn(Optional(), "*shared*"),
@@ -218,7 +249,8 @@ INSTANTIATE_TEST_SUITE_P(
         FrozenIn(Dense(), "*.mlp.*"), FrozenIn(Dense(), "*.mlp.down"),
         FrozenIn(RawTied(), "embedding.table"), Bf16(Dense()), Bf16(RawTied()),
         Bf16(Optional()), Bf16(SquaredRelu(Optional())),
-        Bf16(FrozenIn(Optional(), "*norm*"))),
+        Bf16(FrozenIn(Optional(), "*norm*")),
+        Bf16(MaskedOverTokens(RouterLosses({1, 1, 1, 1})))),
     ShapeName);
 
 }  // namespace

@@ -21,6 +21,8 @@ struct Entry {
 constexpr Entry kTable[] = {
     {NodeKind::kLoad, Phase::kForward, Layers::kAny, LoadForward,
      "load.forward"},
+    {NodeKind::kLossWeights, Phase::kForward, Layers::kAny, LossWeightsForward,
+     "loss_weights.forward"},
     {NodeKind::kEmbedding, Phase::kForward, Layers::kAny, EmbeddingForward,
      "embedding.forward"},
     {NodeKind::kEmbedding, Phase::kWgrad, Layers::kAny, EmbeddingWgrad,
@@ -39,6 +41,8 @@ constexpr Entry kTable[] = {
      DensePreDispatchWgrad, "pre_dispatch.wgrad"},
     {NodeKind::kCounts, Phase::kForward, Layers::kAny, CountsForward,
      "counts.forward"},
+    {NodeKind::kBalance, Phase::kForward, Layers::kAny, BalanceForward,
+     "balance.forward"},
     {NodeKind::kDispatch, Phase::kForward, Layers::kAny, DispatchForward,
      "dispatch.forward"},
     {NodeKind::kDispatch, Phase::kDgrad, Layers::kAny, DispatchDgrad,

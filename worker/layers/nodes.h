@@ -11,6 +11,8 @@ namespace weft::layers {
 
 absl::Status LoadForward(const NodeContext& ctx, device::Stream& stream);
 
+absl::Status LossWeightsForward(const NodeContext& ctx, device::Stream& stream);
+
 absl::Status EmbeddingForward(const NodeContext& ctx, device::Stream& stream);
 absl::Status EmbeddingWgrad(const NodeContext& ctx, device::Stream& stream);
 
@@ -29,6 +31,8 @@ absl::Status DensePreDispatchWgrad(const NodeContext& ctx,
                                    device::Stream& stream);
 
 absl::Status CountsForward(const NodeContext& ctx, device::Stream& stream);
+
+absl::Status BalanceForward(const NodeContext& ctx, device::Stream& stream);
 
 absl::Status DispatchForward(const NodeContext& ctx, device::Stream& stream);
 absl::Status DispatchDgrad(const NodeContext& ctx, device::Stream& stream);

@@ -205,6 +205,7 @@ class CpuRank : public Rank {
     const v1::TrainingJob& job = prepare_.job();
     data::Sampler::Options options;
     options.prefix = job.data().prefix();
+    options.loss_mask_prefix = job.data().loss_mask_prefix();
     options.sequence_length = job.data().sequence_length();
     options.validation_fraction = job.data().validation_fraction();
     options.kind = job.data().sample_kind();

@@ -2,7 +2,7 @@
 //
 //   lse[t] = log(sum_v exp(logits[t, v]))
 //   loss_sum = sum_t lse[t] - logits[t, label[t]]
-//   d_logits = scale * (softmax(logits) - onehot(label))
+//   d_logits = scale * weight * (softmax(logits) - onehot(label))
 //
 // A token whose label is kIgnoredLabel has no loss and a zero gradient.
 #ifndef WEFT_KERNELS_OPS_CROSS_ENTROPY_CROSS_ENTROPY_H_
@@ -37,7 +37,8 @@ struct CrossEntropyBackwardArgs {
   const int32_t* labels = nullptr;  // [tokens]
   const float* lse = nullptr;       // [tokens]
   float scale = 1.0f;
-  Tensor d_logits;  // [tokens, vocab], in the format of logits
+  Tensor d_logits;                // [tokens, vocab], in the format of logits
+  const float* weight = nullptr;  // [1] a factor of `scale`, or null: 1
 };
 void CrossEntropyBackward(const CrossEntropyBackwardArgs& args,
                           device::Stream& stream);

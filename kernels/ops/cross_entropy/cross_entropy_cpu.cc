@@ -45,6 +45,8 @@ void Forward(const CrossEntropyForwardArgs& args) {
 
 template <typename T>
 void Backward(const CrossEntropyBackwardArgs& args) {
+  const float scale =
+      args.weight == nullptr ? args.scale : args.scale * *args.weight;
   for (int64_t t = 0; t < args.tokens; ++t) {
     const T* logits = Elements<T>(args.logits) + t * args.vocab;
     T* d_logits = Elements<T>(args.d_logits) + t * args.vocab;
@@ -58,10 +60,10 @@ void Backward(const CrossEntropyBackwardArgs& args) {
     const float label_logit = ToFloat(logits[args.labels[t]]);
     simd::ForEach8(args.vocab, [&](int64_t i, auto lanes) {
       const F8 p = simd::Exp(simd::Load(logits + i, lanes) - lse);
-      simd::Store(d_logits + i, p * args.scale, lanes);
+      simd::Store(d_logits + i, p * scale, lanes);
     });
     const float p = simd::Exp(simd::Splat(label_logit - lse))[0];
-    SetElement(d_logits + args.labels[t], (p - 1.0f) * args.scale);
+    SetElement(d_logits + args.labels[t], (p - 1.0f) * scale);
   }
 }
 

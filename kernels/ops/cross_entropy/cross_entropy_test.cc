@@ -128,6 +128,16 @@ TEST_P(CrossEntropy, Bf16IsTheFp32ResultRounded) {
       d_logits, Rounded(Backward(wide.data(), 0.25f, Unwritten(wide.size())))));
 }
 
+TEST_P(CrossEntropy, AWeightIsAFactorOfTheScale) {
+  const float weight = 2;
+  Floats weighed = Unwritten(logits_.size());
+  CrossEntropyBackward({tokens(), c_.vocab, logits_.data(), c_.labels.data(),
+                        lse_.data(), 0.25f, weighed.data(), &weight},
+                       InlineStream());
+  EXPECT_TRUE(SameBits(
+      weighed, Backward(logits_.data(), 0.5f, Unwritten(logits_.size()))));
+}
+
 INSTANTIATE_TEST_SUITE_P(Cases, CrossEntropy,
                          ::testing::Values(Case{5, {0, 4, 2}},
                                            Case{16, {15, -1, 3, -1}},

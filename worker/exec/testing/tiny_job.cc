@@ -1,5 +1,7 @@
 #include "worker/exec/testing/tiny_job.h"
 
+#include <numeric>
+
 #include "base/hash64.h"
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
@@ -30,6 +32,12 @@ v1::TrainingJob MakeJob(const TinyJob& tiny) {
   moe.set_expert_hidden_size(12);
   if (tiny.shared_expert) moe.set_shared_expert_hidden_size(8);
   moe.set_shared_expert_gate(tiny.optional_parts && tiny.shared_expert);
+  if (tiny.router_losses) {
+    moe.mutable_router_loss()->set_aux(0.02);
+    moe.mutable_router_loss()->set_sequence_aux(0.01);
+    moe.mutable_router_loss()->set_global_aux(0.03);
+    moe.mutable_router_loss()->set_z(0.001);
+  }
   job.mutable_data()->set_prefix("synthetic");
   job.mutable_data()->set_sequence_length(tiny.sequence_length);
   job.mutable_parallel()->set_world(tiny.world);
@@ -37,6 +45,18 @@ v1::TrainingJob MakeJob(const TinyJob& tiny) {
   job.mutable_batch()->set_microbatch(tiny.sequences);
   job.mutable_batch()->set_global_batch(tiny.sequences * tiny.world *
                                         tiny.microbatches);
+  if (!tiny.uneven.empty()) {
+    v1::BatchConfig& batch = *job.mutable_batch();
+    batch.clear_microbatch();
+    for (int sequences : tiny.uneven) batch.add_microbatches(sequences);
+    batch.set_global_batch(
+        std::accumulate(tiny.uneven.begin(), tiny.uneven.end(), 0) *
+        tiny.world);
+  }
+  if (tiny.token_loss) {
+    job.mutable_loss()->set_normalization(v1::LOSS_NORMALIZATION_TOKEN);
+  }
+  if (tiny.loss_mask) job.mutable_data()->set_loss_mask_prefix("synthetic");
   job.mutable_schedule()->set_order(tiny.combined
                                         ? v1::SCHEDULE_ORDER_COMBINED_1F1B
                                         : v1::SCHEDULE_ORDER_SEQUENTIAL);
@@ -65,6 +85,16 @@ absl::Status SyntheticSamples::Read(data::Split split, int64_t index,
   for (int32_t& out : tokens) {
     out = static_cast<int32_t>(token);
     if (kind_ == Kind::kRule) token = (3 * token + 1) % vocab_;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SyntheticSamples::ReadMask(data::Split split, int64_t index,
+                                        absl::Span<int32_t> mask) {
+  for (size_t i = 0; i < mask.size(); ++i) {
+    const uint64_t draw =
+        Hash64().AddInt(split).AddInt(index).AddInt(i).Get() >> 32;
+    mask[i] = kind_ == Kind::kConstant || (index % 5 != 3 && draw % 2 == 0);
   }
   return absl::OkStatus();
 }

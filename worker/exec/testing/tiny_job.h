@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -25,6 +26,10 @@ struct TinyJob {
   bool tied = false;
   bool shared_expert = true;
   bool optional_parts = false;  // biases, norms of heads, a gated shared expert
+  std::vector<int> uneven;      // instead of microbatches of `sequences`
+  bool token_loss = false;      // means over the step's tokens
+  bool loss_mask = false;       // see SyntheticSamples::ReadMask
+  bool router_losses = false;   // all of them
   bool squared_relu = false;    // instead of SwiGLU
   int dense_layers = 1;         // the first ones
   int layers = 3;
@@ -51,6 +56,10 @@ class SyntheticSamples : public data::SampleSource {
 
   absl::Status Read(data::Split split, int64_t index,
                     absl::Span<int32_t> tokens) override;
+  // Leaves out about half of the tokens, and all of every fifth sample; none of
+  // Kind::kConstant.
+  absl::Status ReadMask(data::Split split, int64_t index,
+                        absl::Span<int32_t> mask) override;
   int64_t size(data::Split split) const override { return 1000; }
 
  private:

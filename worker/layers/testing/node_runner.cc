@@ -5,6 +5,7 @@
 
 #include "base/glob.h"
 #include "glog/logging.h"
+#include "kernels/ops/cross_entropy/cross_entropy.h"
 #include "kernels/ops/elementwise/elementwise.h"
 #include "kernels/ops/random/random.h"
 #include "kernels/ops/rope/rope.h"
@@ -69,6 +70,9 @@ model::Shape MakeShape(const SmallShape& small) {
   shape.out_bias = small.biases;
   shape.qk_norm = small.qk_norm;
   shape.gated_mlp = small.gated_mlp;
+  shape.router_loss = small.router_loss;
+  shape.loss_mask = small.loss_mask;
+  shape.token_loss = small.token_loss;
   shape.tie_embeddings = small.tied;
   shape.moe_layer.assign(small.layers, small.moe);
   if (small.bf16) shape.compute_dtype = DType::kBf16;
@@ -88,6 +92,9 @@ NodeRunner::NodeRunner(const model::Shape& shape, const std::string& frozen)
   auto ep = world_->CreateCommunicator("ep", {0}, 0);
   CHECK(ep.ok()) << ep.status();
   ep_ = *std::move(ep);
+  auto dp = world_->CreateCommunicator("dp", {0}, 0);
+  CHECK(dp.ok()) << dp.status();
+  dp_ = *std::move(dp);
   for (const model::ValueDecl& decl : model_.values) {
     values_.emplace_back(decl.max_bytes());
   }
@@ -97,9 +104,7 @@ NodeRunner::NodeRunner(const model::Shape& shape, const std::string& frozen)
   }
   param_memory_.resize(params_.size());
   writes_.resize(model_.params.size());
-  for (int64_t i = 0; i < shape.microbatch * (shape.sequence + 1); ++i) {
-    batch_.push_back(static_cast<int32_t>((i * i + 3 * i) % shape.vocab));
-  }
+  FillBatch();
   const int64_t half = shape.sequence * shape.head_dim / 2;
   tables_.resize(2 * half);
   std::vector<float> frequencies(shape.head_dim / 2);
@@ -115,12 +120,30 @@ NodeRunner::NodeRunner(const model::Shape& shape, const std::string& frozen)
 
 NodeRunner::~NodeRunner() = default;
 
+void NodeRunner::FillBatch() {
+  double counted = 0;
+  for (int64_t b = 0; b < shape_.microbatch; ++b) {
+    const size_t begin = batch_.size();
+    for (int64_t i = 0; i < shape_.sequence + 1; ++i) {
+      const int64_t at = b * (shape_.sequence + 1) + i;
+      batch_.push_back(static_cast<int32_t>((at * at + 3 * at) % shape_.vocab));
+    }
+    for (int64_t i = 0; i < shape_.sequence; ++i) {
+      const bool counts = !shape_.loss_mask || i % 3 != 1;
+      counted += counts;
+      if (!shape_.loss_mask) continue;
+      batch_.push_back(counts ? batch_[begin + i + 1] : ops::kIgnoredLabel);
+    }
+  }
+  loss_tokens_ = {counted, counted};
+}
+
 NodeContext NodeRunner::Context(int layer, const model::PhaseDecl& phase) {
   args_.clear();
   param_args_.clear();
   grad_args_.clear();
   for (int slot : phase.arg_slots) {
-    if (slot < 0) {
+    if (slot < 0 || phase.args[slot].previous) {
       args_.push_back({});
       continue;
     }
@@ -154,7 +177,9 @@ NodeContext NodeRunner::Context(int layer, const model::PhaseDecl& phase) {
   ctx.params = param_args_.data();
   ctx.grads = grad_args_.data();
   if (phase.resource == model::Resource::kExpertParallel) ctx.ep = ep_.get();
+  if (phase.resource == model::Resource::kDataParallel) ctx.dp = dp_.get();
   ctx.batch = batch_.data();
+  ctx.loss_tokens = loss_tokens_.data();
   ctx.workspace.sends = segments_.data();
   ctx.workspace.receives = segments_.data() + segments_.size() / 2;
   ctx.workspace.offsets = offsets_.data();
@@ -213,10 +238,21 @@ std::vector<float> NodeRunner::grad(int id) const {
 
 void NodeRunner::ClearGrads() { writes_.assign(writes_.size(), 0); }
 
-double NodeRunner::loss() const {
-  double loss = 0;
-  std::memcpy(&loss, values_[model_.loss_value].data(), sizeof(loss));
-  return loss;
+double NodeRunner::Number(int value) const {
+  double number = 0;
+  std::memcpy(&number, values_[value].data(), sizeof(number));
+  return number;
+}
+
+double NodeRunner::objective() const {
+  const double counted = loss_tokens_[0];
+  double sum = Number(model_.loss_value) / counted;
+  const double router =
+      shape_.token_loss ? static_cast<double>(shape_.tokens) / counted : 1;
+  for (const model::RouterLossDecl& loss : model_.router_losses) {
+    sum += router * loss.coefficient * Number(loss.value);
+  }
+  return sum;
 }
 
 }  // namespace weft::layers::testing

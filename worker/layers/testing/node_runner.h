@@ -34,10 +34,14 @@ struct SmallShape {
   bool bf16 = false;
   bool gated_mlp = true;  // SwiGLU; else squared ReLU
   std::string frozen;     // a glob of parameters
+  model::RouterCoefficients router_loss;
+  bool loss_mask = false;  // every third label does not count
+  bool token_loss = false;
 };
 model::Shape MakeShape(const SmallShape& small);
 
-// Requires: shape.ep is 1.
+// The microbatch is the first of its step. Requires: shape.ep and shape.world
+// are 1.
 class NodeRunner {
  public:
   // Parameters that fit the glob `frozen` are.
@@ -54,8 +58,8 @@ class NodeRunner {
   void ClearGrads();
 
   const model::ModelDecl& model() const { return model_; }
-  // The sum of the microbatch's token losses.
-  double loss() const;
+  // The mean of the token losses that count, and the weighted router losses.
+  double objective() const;
 
   std::vector<std::byte>& value(int id) { return values_[id]; }
   // What a node reads is this, in the declared format.
@@ -68,6 +72,9 @@ class NodeRunner {
   int writes(int param) const { return writes_[param]; }
 
  private:
+  // The number that a value of one f64 holds.
+  double Number(int value) const;
+  void FillBatch();
   NodeContext Context(int layer, const model::PhaseDecl& phase);
   std::vector<std::byte> ParamMemory(int id) const;
 
@@ -75,12 +82,14 @@ class NodeRunner {
   const model::ModelDecl model_;
   std::unique_ptr<comm::LoopbackWorld> world_;
   std::unique_ptr<comm::Communicator> ep_;
+  std::unique_ptr<comm::Communicator> dp_;
   std::vector<std::vector<std::byte>> values_;
   std::vector<std::vector<float>> params_;
   std::vector<std::vector<std::byte>> param_memory_;  // as nodes read them
   std::vector<std::vector<std::byte>> grads_;
   std::vector<int> writes_;  // by param, since ClearGrads()
   std::vector<int32_t> batch_;
+  std::vector<double> loss_tokens_;
   std::vector<float> tables_;
   Constants constants_;
   std::vector<comm::Segment> segments_;

@@ -1,0 +1,46 @@
+#include "kernels/ops/loss_weights/loss_weights.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/ops/testing/testing.h"
+
+namespace weft::ops {
+namespace {
+
+using testing::Floats;
+using testing::InlineStream;
+using testing::SameBits;
+using testing::Unwritten;
+
+// Of a microbatch of 24 tokens in a step of 60.
+Floats Weights(bool over_step, const std::vector<double>& counted) {
+  Floats weights = Unwritten(2);
+  LossWeightsArgs args;
+  args.ranks = counted.size() / 2;
+  args.tokens = 24;
+  args.step_tokens = 60;
+  args.over_step = over_step;
+  args.counted = counted.data();
+  args.weights = weights.data();
+  LossWeights(args, InlineStream());
+  return weights;
+}
+
+TEST(LossWeightsTest, TokensOfAllRanksAreCounted) {
+  EXPECT_TRUE(SameBits(Weights(false, {5, 20, 7, 28}), {2, 1}));
+  EXPECT_TRUE(SameBits(Weights(true, {5, 20, 7, 28}), {1.25, 1.25}));
+}
+
+TEST(LossWeightsTest, WhenAllTokensCountLossesWeighAsWithoutAMask) {
+  EXPECT_TRUE(SameBits(Weights(false, {24, 60}), {1, 1}));
+  EXPECT_TRUE(SameBits(Weights(true, {24, 60}), {1, 1}));
+}
+
+TEST(LossWeightsTest, WithoutTokensThatCountWeightsAreFinite) {
+  EXPECT_TRUE(SameBits(Weights(false, {0, 30}), {24, 1}));
+  EXPECT_TRUE(SameBits(Weights(true, {0, 0}), {60, 60}));
+}
+
+}  // namespace
+}  // namespace weft::ops

@@ -1,0 +1,119 @@
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/ops/router_loss/router_loss.h"
+
+namespace weft::ops {
+namespace {
+
+// log(sum(exp(x))) of one row, in fp64.
+double LogSumExp(const float* x, int64_t count) {
+  const double max = *std::max_element(x, x + count);
+  double sum = 0;
+  for (int64_t e = 0; e < count; ++e) sum += std::exp(x[e] - max);
+  return max + std::log(sum);
+}
+
+// sum_e counts[e] * sum_t P_te of one group of tokens.
+double GroupSum(const GroupBalanceLossArgs& args, const float* scores,
+                const int32_t* counts) {
+  double sum = 0;
+  for (int64_t t = 0; t < args.tokens; ++t) {
+    for (int64_t e = 0; e < args.num_experts; ++e) {
+      sum += static_cast<double>(counts[e]) * *scores++;
+    }
+  }
+  return sum;
+}
+
+double Weighed(double factor, const float* weight) {
+  return weight == nullptr ? factor : factor * *weight;
+}
+
+}  // namespace
+
+void ScoreSums(const ScoreSumsArgs& args, device::Stream& stream) {
+  std::fill(args.sums, args.sums + args.num_experts, 0.0);
+  const float* scores = args.scores;
+  for (int64_t t = 0; t < args.tokens; ++t) {
+    for (int64_t e = 0; e < args.num_experts; ++e) args.sums[e] += *scores++;
+  }
+}
+
+void CountsToFloats(const CountsToFloatsArgs& args, device::Stream& stream) {
+  std::copy(args.x, args.x + args.count, args.out);
+  std::fill(args.out + args.count, args.out + args.padded, 0.0f);
+}
+
+void BalanceLoss(const BalanceLossArgs& args, device::Stream& stream) {
+  double sum = 0;
+  for (int64_t e = 0; e < args.num_experts; ++e) {
+    sum += args.counts[e] * args.sums[e];
+  }
+  *args.loss = args.factor * sum;
+}
+
+void BalanceGrad(const BalanceGradArgs& args, device::Stream& stream) {
+  const double factor = Weighed(args.factor, args.weight);
+  float* d_scores = args.d_scores;
+  for (int64_t t = 0; t < args.tokens; ++t) {
+    for (int64_t e = 0; e < args.num_experts; ++e, ++d_scores) {
+      const float grad = static_cast<float>(factor * args.counts[e]);
+      *d_scores = args.accumulate ? *d_scores + grad : grad;
+    }
+  }
+}
+
+void GroupBalanceLoss(const GroupBalanceLossArgs& args,
+                      device::Stream& stream) {
+  std::fill(args.counts, args.counts + args.groups * args.num_experts, 0);
+  double sum = 0;
+  for (int64_t g = 0; g < args.groups; ++g) {
+    int32_t* counts = args.counts + g * args.num_experts;
+    const int32_t* index = args.topk_index + g * args.tokens * args.topk;
+    for (int64_t i = 0; i < args.tokens * args.topk; ++i) ++counts[index[i]];
+    sum += GroupSum(args, args.scores + g * args.tokens * args.num_experts,
+                    counts);
+  }
+  *args.loss = args.factor * sum;
+}
+
+void GroupBalanceGrad(const GroupBalanceGradArgs& args,
+                      device::Stream& stream) {
+  const double factor = Weighed(args.factor, args.weight);
+  float* d_scores = args.d_scores;
+  for (int64_t g = 0; g < args.groups; ++g) {
+    const int32_t* counts = args.counts + g * args.num_experts;
+    for (int64_t t = 0; t < args.tokens; ++t) {
+      for (int64_t e = 0; e < args.num_experts; ++e, ++d_scores) {
+        const float grad = static_cast<float>(factor * counts[e]);
+        *d_scores = args.accumulate ? *d_scores + grad : grad;
+      }
+    }
+  }
+}
+
+void ZLoss(const ZLossArgs& args, device::Stream& stream) {
+  double sum = 0;
+  for (int64_t t = 0; t < args.tokens; ++t) {
+    const double lse =
+        LogSumExp(args.logits + t * args.num_experts, args.num_experts);
+    args.lse[t] = static_cast<float>(lse);
+    sum += lse * lse;
+  }
+  *args.loss = args.factor * sum;
+}
+
+void ZGrad(const ZGradArgs& args, device::Stream& stream) {
+  const double factor = Weighed(args.factor, args.weight);
+  const float* scores = args.scores;
+  float* d_logits = args.d_logits;
+  for (int64_t t = 0; t < args.tokens; ++t) {
+    const float scale = static_cast<float>(factor * 2 * args.lse[t]);
+    for (int64_t e = 0; e < args.num_experts; ++e) {
+      *d_logits++ += scale * *scores++;
+    }
+  }
+}
+
+}  // namespace weft::ops

@@ -1,0 +1,11 @@
+#include "kernels/ops/weighted_sum/weighted_sum.h"
+
+namespace weft::ops {
+
+void WeightedSum(const WeightedSumArgs& args, device::Stream& stream) {
+  double sum = 0;
+  for (int64_t i = 0; i < args.count; ++i) sum += args.weights[i] * *args.x[i];
+  *args.out = sum;
+}
+
+}  // namespace weft::ops

@@ -1,0 +1,30 @@
+// What losses weigh when only some tokens count as labels, from how many do on
+// all ranks.
+#include "kernels/ops/loss_weights/loss_weights.h"
+
+#include "base/status_macros.h"
+#include "model/decoder.h"
+#include "worker/layers/nodes.h"
+
+namespace weft::layers {
+
+absl::Status LossWeightsForward(const NodeContext& ctx,
+                                device::Stream& stream) {
+  namespace args = model::loss_weights;
+  const model::Shape& s = *ctx.shape;
+  double* gathered = ctx.f64(args::kGathered);
+  constexpr int64_t kBytes = 2 * sizeof(double);
+  RETURN_IF_ERROR(
+      ctx.dp->AllGather(ctx.loss_tokens, gathered, kBytes, stream, ctx.tag));
+  ops::LossWeightsArgs weights;
+  weights.ranks = s.world;
+  weights.tokens = static_cast<double>(s.tokens) * s.world;
+  weights.step_tokens = static_cast<double>(s.step_tokens()) * s.world;
+  weights.over_step = s.token_loss;
+  weights.counted = gathered;
+  weights.weights = ctx.f32(args::kWeights);
+  ops::LossWeights(weights, stream);
+  return absl::OkStatus();
+}
+
+}  // namespace weft::layers
