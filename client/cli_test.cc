@@ -135,7 +135,12 @@ TEST_F(CliTest, ExplainSaysWhatAFieldMeansAndWhichRulesItHas) {
   Serve();
   EXPECT_EQ(Run("explain parallel --rules").out,
             "FIELD        MUST BE             READS\n"
-            "parallel.ep  a divisor of world  parallel.world\n");
+            "parallel.ep  a divisor of world  parallel.world\n"
+            "\n"
+            "FIELD        LEGAL, THOUGH OFTEN REFUSED  BECAUSE\n"
+            "parallel.ep  combined_1f1b alone          it is right\n");
+  EXPECT_EQ(Run("explain steps --rules").out,
+            "FIELD  MUST BE  READS\nsteps           \n");
   EXPECT_THAT(Run("explain --rules -o json").out,
               HasSubstr("\"field\": \"steps\""));
 }

@@ -125,6 +125,10 @@ class FakeCoordinator::Impl final : public v1::JobService::Service,
     rule.set_allowed("a divisor of world");
     rule.add_reads("parallel.world");
     response->add_rules()->set_field("steps");
+    v1::LiftedRule& lifted = *response->add_lifted();
+    lifted.set_field("parallel.ep");
+    lifted.set_refused_elsewhere("combined_1f1b alone");
+    lifted.set_why_legal("it is right");
     return Status::OK;
   }
 

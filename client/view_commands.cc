@@ -135,6 +135,21 @@ std::string PlannedMemory(Session& session, const v1::Job& job) {
   return MemoryRecord(plan->summary().memory()).ToString(Format::kTable);
 }
 
+// Leaves the rules whose field is `path` or inside it; all when it is empty.
+void KeepRulesOf(const std::string& path, v1::ListRulesResponse* all) {
+  v1::ListRulesResponse kept;
+  const auto is_wanted = [&](const std::string& field) {
+    return path.empty() || field == path || absl::StartsWith(field, path + ".");
+  };
+  for (const v1::Rule& rule : all->rules()) {
+    if (is_wanted(rule.field())) *kept.add_rules() = rule;
+  }
+  for (const v1::LiftedRule& rule : all->lifted()) {
+    if (is_wanted(rule.field())) *kept.add_lifted() = rule;
+  }
+  all->Swap(&kept);
+}
+
 }  // namespace
 
 ExitCode GetJobs(Session& session, int limit) {
@@ -264,21 +279,23 @@ ExitCode ListRules(Session& session, const std::string& path) {
   if (client == nullptr) return code;
   auto response = client->ListRules();
   if (!response.ok()) return ReportError(session.err, response.status());
-  TextTable table({"FIELD", "MUST BE", "READS"});
-  v1::ListRulesResponse wanted;
+  KeepRulesOf(path, &*response);
+  if (IsForScripts(session.format)) {
+    PrintMessage(session, *response);
+    return kExitOk;
+  }
+  TextTable rules({"FIELD", "MUST BE", "READS"});
   for (const v1::Rule& rule : response->rules()) {
-    const bool is_wanted = path.empty() || rule.field() == path ||
-                           absl::StartsWith(rule.field(), path + ".");
-    if (!is_wanted) continue;
-    *wanted.add_rules() = rule;
-    table.AddRow(
+    rules.AddRow(
         {rule.field(), rule.allowed(), absl::StrJoin(rule.reads(), ", ")});
   }
-  if (IsForScripts(session.format)) {
-    PrintMessage(session, wanted);
-  } else {
-    session.out << table.ToString();
+  session.out << rules.ToString();
+  if (response->lifted().empty()) return kExitOk;
+  TextTable lifted({"FIELD", "LEGAL, THOUGH OFTEN REFUSED", "BECAUSE"});
+  for (const v1::LiftedRule& rule : response->lifted()) {
+    lifted.AddRow({rule.field(), rule.refused_elsewhere(), rule.why_legal()});
   }
+  session.out << "\n" << lifted.ToString();
   return kExitOk;
 }
 

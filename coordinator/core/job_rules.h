@@ -67,6 +67,14 @@ absl::Span<const RelationRule> OptimizerRules();
 absl::Span<const RelationRule> RunRules();
 absl::Span<const RelationRule> TapRules();
 
+// Something legal that systems of this kind commonly refuse.
+struct LiftedRule {
+  absl::string_view field;
+  absl::string_view refused_elsewhere;
+  absl::string_view why_legal;
+};
+absl::Span<const LiftedRule> LiftedRules();
+
 // Messages that must be present.
 absl::Span<const absl::string_view> RequiredMessages();
 

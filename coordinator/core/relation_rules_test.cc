@@ -325,5 +325,35 @@ TEST(RelationTest, GroupsOfAModelThatCannotBeDeclaredAreLeftAlone) {
               ElementsAre("model.dense_layers"));
 }
 
+struct LiftedCase {
+  std::string field;  // of the rule
+  std::string job;
+};
+
+TEST(LiftedRulesTest, WhatOthersRefuseIsLegal) {
+  const std::vector<LiftedCase> cases = {
+      {"parallel.ep", "parallel { ep: 1 }"},
+      {"precision.compute", "precision { compute: NUMBER_FORMAT_FP32 }"},
+      {"schedule.delay_wgrad",
+       "schedule { order: SCHEDULE_ORDER_SEQUENTIAL delay_wgrad: true }"},
+      {"fsdp.buffer_slots", "fsdp { buffer_slots: 16 }"},
+      {"fsdp.strategy", "fsdp { strategy: SHARDING_STRATEGY_OPTIM }"},
+      {"loss.normalization",
+       "loss { normalization: LOSS_NORMALIZATION_TOKEN }"},
+      {"guards.replica_check_steps", "guards { replica_check_steps: 1 }"},
+      {"schedule.order", "schedule { order: SCHEDULE_ORDER_COMBINED_1F1B }"},
+  };
+  std::vector<std::string> fields;
+  for (const LiftedCase& c : cases) {
+    fields.push_back(c.field);
+    EXPECT_THAT(Fields(Validate(MakeJobWith(c.job))), IsEmpty()) << c.job;
+  }
+  std::vector<std::string> listed;
+  for (const LiftedRule& rule : LiftedRules()) {
+    listed.emplace_back(rule.field);
+  }
+  EXPECT_EQ(listed, fields);
+}
+
 }  // namespace
 }  // namespace weft::coordinator

@@ -280,6 +280,12 @@ v1::ListRulesResponse AllRules() {
       if (!path.empty()) row.add_reads(std::string(path));
     }
   }
+  for (const LiftedRule& rule : LiftedRules()) {
+    v1::LiftedRule& row = *all.add_lifted();
+    row.set_field(std::string(rule.field));
+    row.set_refused_elsewhere(std::string(rule.refused_elsewhere));
+    row.set_why_legal(std::string(rule.why_legal));
+  }
   return all;
 }
 

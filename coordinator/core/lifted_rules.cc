@@ -1,0 +1,34 @@
+#include "absl/types/span.h"
+#include "coordinator/core/job_rules.h"
+
+namespace weft::coordinator {
+namespace {
+
+// Field, what is commonly refused, why it is legal here.
+constexpr LiftedRule kLiftedRules[] = {
+    {"parallel.ep", "combined_1f1b without expert parallelism",
+     "the order is right without an all-to-all to hide; a warning says so"},
+    {"precision.compute", "combined_1f1b in fp32",
+     "the schedule does not depend on the number format"},
+    {"schedule.delay_wgrad", "delayed weight gradients in sequential order",
+     "a weight gradient is a phase of its own in every order"},
+    {"fsdp.buffer_slots", "fixed buffers under combined_1f1b",
+     "a gather waits for the last reader of its slot, in both directions"},
+    {"fsdp.strategy", "no_shard, optim and optim_grads under combined_1f1b",
+     "gathers and reductions are placed from readers and writers"},
+    {"loss.normalization",
+     "the mean over a step's tokens with sharded gradients",
+     "the factor is part of the loss, before any gradient exists"},
+    {"guards.replica_check_steps",
+     "comparing replicas under optim_grads_params",
+     "what ranks hold alike is compared where it is gathered"},
+    {"schedule.order",
+     "overlap under library versions that hang or lose gradients",
+     "kernels, streams and waits are Weft's own, and plans are proved"},
+};
+
+}  // namespace
+
+absl::Span<const LiftedRule> LiftedRules() { return kLiftedRules; }
+
+}  // namespace weft::coordinator
