@@ -1,10 +1,12 @@
 #include "worker/exec/testing/local_world.h"
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -177,8 +179,15 @@ absl::Status LocalWorld::ForEachRank(
     });
   }
   for (std::thread& thread : threads) thread.join();
-  const int first = first_to_fail_;
-  return first < 0 ? absl::OkStatus() : statuses[first];
+  if (first_to_fail_ < 0) return absl::OkStatus();
+  const absl::Status& first = statuses[first_to_fail_];
+  const auto is_cause = [](const absl::Status& status) {
+    return !status.ok() && !absl::StrContains(status.message(), " left group ");
+  };
+  // A rank that fails because a peer left a group may do so before that peer
+  // comes to say why it left.
+  const auto cause = std::find_if(statuses.begin(), statuses.end(), is_cause);
+  return is_cause(first) || cause == statuses.end() ? first : *cause;
 }
 
 absl::StatusOr<std::vector<std::vector<StepResult>>> LocalWorld::RunSteps(
