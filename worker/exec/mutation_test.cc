@@ -131,13 +131,21 @@ std::vector<Case> Cases() {
       "fsdp { buffer_slots: 2 } "
       "optimizer { kind: OPTIMIZER_KIND_SGD momentum: 0.9 "
       "  groups { parameters: 'layers.0.*' frozen: true } }";
+  TinyJob routers = small;
+  routers.microbatches = 3;
+  routers.uneven = {2, 1, 3};
+  routers.router_losses = true;
+  routers.loss_mask = true;
+  routers.token_loss = true;
+  routers.strategy = v1::SHARDING_STRATEGY_OPTIM_GRADS;
   return {{"SequentialNoShard", no_shard},
           {"SequentialNoShardSpreadOut", no_shard, /*spread_out=*/true},
           {"CombinedTiedOptim", tied},
           {"CombinedDelayedOptimGrads", grads},
           {"SequentialDelayedOptimGradsParams", sequential},
           {"CombinedDelayedOptimGradsParams", woven},
-          {"CombinedDelayedSlotsFrozen", slots}};
+          {"CombinedDelayedSlotsFrozen", slots},
+          {"CombinedRouterLossesUneven", routers}};
 }
 
 INSTANTIATE_TEST_SUITE_P(Programs, MutationTest, ::testing::ValuesIn(Cases()),
