@@ -123,7 +123,7 @@ TEST_P(DecoderGradientTest, InBf16IsNearThatInFp32) {
     all.insert(all.end(), expected.begin(), expected.end());
     all_errors.insert(all_errors.end(), error.begin(), error.end());
   }
-  EXPECT_LT(Norm(all_errors), 0.05 * Norm(all));
+  EXPECT_LT(Norm(all_errors), 0.1 * Norm(all));
 }
 
 std::string RouterLossName(const model::RouterCoefficients& c) {
