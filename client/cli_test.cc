@@ -139,8 +139,7 @@ TEST_F(CliTest, ExplainSaysWhatAFieldMeansAndWhichRulesItHas) {
             "\n"
             "FIELD        LEGAL, THOUGH OFTEN REFUSED  BECAUSE\n"
             "parallel.ep  combined_1f1b alone          it is right\n");
-  EXPECT_EQ(Run("explain steps --rules").out,
-            "FIELD  MUST BE  READS\nsteps\n");
+  EXPECT_EQ(Run("explain steps --rules").out, "FIELD  MUST BE  READS\nsteps\n");
   EXPECT_THAT(Run("explain --rules -o json").out,
               HasSubstr("\"field\": \"steps\""));
 }
