@@ -38,6 +38,14 @@ calibration_jobs() {
 2 2 combined_1f1b false optim_grads        2 256 8 16 4 128   0 128 4 3
 2 1 combined_1f1b true  optim              4 192 6  4 2 384 192 256 2 2
 2 2 sequential    true  optim_grads_params 2 384 6  8 2 256   0 512 1 2
+1 1 sequential    false optim_grads        2 192 6 32 2 192 192 256 2 1
+1 1 combined_1f1b false optim_grads_params 4 160 5 16 2 192   0 256 1 3
+1 1 combined_1f1b true  no_shard           3 384 6  4 2 192   0 128 2 2
+1 1 sequential    true  optim_grads_params 5 160 5  8 3 160   0 128 2 3
+2 1 sequential    false optim_grads        2 192 6 32 2 160   0 256 2 1
+2 1 combined_1f1b false optim_grads_params 3 320 5 16 2 192   0 256 1 2
+2 2 sequential    false optim              2 320 5  8 2 448   0 256 2 2
+2 2 combined_1f1b true  no_shard           3 160 5  8 2 192 160 256 1 4
 END
 }
 
