@@ -13,6 +13,10 @@ namespace {
 constexpr int64_t kDefaultReplicaCheckSteps = 100;
 constexpr int64_t kDefaultStuckParameterSteps = 10;
 
+// Steps whose learning rate is a smaller share of the peak do not count for
+// stuck parameters: at the ends of a schedule updates may well vanish in fp32.
+constexpr double kLeastShareOfPeak = 0.1;
+
 }  // namespace
 
 absl::Status EngineImpl::PrepareGuards() {
@@ -75,8 +79,9 @@ absl::Status EngineImpl::CheckGuards(int64_t step) {
     RETURN_IF_ERROR(replica_check_->End(compute, reduce));
   }
   if (stuck_check_ == nullptr) return absl::OkStatus();
-  return stuck_check_->End(step, scalars_.learning_rate,
-                           step == options_.job.steps(), compute, reduce);
+  const bool counts = scalars_.learning_rate >= kLeastShareOfPeak * rates_.peak;
+  return stuck_check_->End(step, counts, step == options_.job.steps(), compute,
+                           reduce);
 }
 
 }  // namespace weft::exec

@@ -136,8 +136,12 @@ std::string ReplicaCheck::Describe(size_t i, int leader) const {
   for (int rank : options_.plan->world.Members(item.axis, leader)) {
     ranks[exchange_->of(rank)[i]].push_back(rank);
   }
+  // Among as many, those with the lowest rank count as the most.
   const auto fewer = [](const auto& a, const auto& b) {
-    return a.second.size() < b.second.size();
+    if (a.second.size() != b.second.size()) {
+      return a.second.size() < b.second.size();
+    }
+    return a.second.front() > b.second.front();
   };
   const auto most = std::max_element(ranks.begin(), ranks.end(), fewer);
   std::vector<int> others;
@@ -153,7 +157,7 @@ std::string ReplicaCheck::Describe(size_t i, int leader) const {
   if (item.bucket >= 0) {
     const fsdp::Bucket& bucket = plan.units.buckets[item.bucket];
     absl::StrAppend(&text, " of ", plan.units.units[bucket.unit].name, ".",
-                    fsdp::Name(bucket.axis));
+                    fsdp::Name(bucket.axis), bucket.frozen ? ".frozen" : "");
   }
   absl::StrAppend(
       &text, " differ between ranks that hold them alike: those of ",

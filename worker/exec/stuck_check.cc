@@ -41,9 +41,9 @@ uint32_t* StuckCheck::has_gradient() const {
   return changed_bits() + streaks_.size();
 }
 
-absl::Status StuckCheck::End(int64_t step, double learning_rate, bool is_last,
+absl::Status StuckCheck::End(int64_t step, bool counts, bool is_last,
                              device::Stream& compute, device::Stream& reduce) {
-  if (learning_rate > 0) RETURN_IF_ERROR(Note(step, compute));
+  if (counts) RETURN_IF_ERROR(Note(step, compute));
   std::fill_n(changed_bits(), 2 * streaks_.size(), 0);
   const bool due = noted_.size() == window_ || (is_last && !noted_.empty());
   if (!due) return absl::OkStatus();

@@ -49,10 +49,11 @@ class StuckCheck {
   // step; memory that the device reaches.
   uint32_t* changed_bits() const;
 
-  // After a step, all streams being idle; `reduce` owns the control
+  // After a step, all streams being idle; `counts` says whether its learning
+  // rate should have moved parameters. `reduce` owns the control
   // communicator. FAILED_PRECONDITION, the same on all ranks, naming the first
   // such parameter and how many there are; else the collective's error.
-  absl::Status End(int64_t step, double learning_rate, bool is_last,
+  absl::Status End(int64_t step, bool counts, bool is_last,
                    device::Stream& compute, device::Stream& reduce);
 
  private:
