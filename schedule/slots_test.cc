@@ -80,8 +80,9 @@ TEST(SlotsTest, ASlotCostsItsBytes) {
 
 TEST(SlotsTest, FewerSlotsGatherMoreOften) {
   const auto gathers = [](int slots) {
+    const absl::StatusOr<Plan> plan = Compile(SlotsJob(slots));
     int count = 0;
-    for (const Op& op : Compile(SlotsJob(slots))->train.ops) {
+    for (const Op& op : plan->train.ops) {
       count += op.kind == OpKind::kGather;
     }
     return count;

@@ -22,6 +22,7 @@ namespace weft::coordinator {
 enum class WhenZero {
   kRefused,  // required field
   kDefault,  // the field has a default
+  kAbsent,   // the field is left out; a relation rule says when it may be
   kValue,    // zero is a value like any other
 };
 

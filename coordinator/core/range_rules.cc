@@ -13,6 +13,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr WhenZero kRefused = WhenZero::kRefused;
 constexpr WhenZero kDefault = WhenZero::kDefault;
+constexpr WhenZero kAbsent = WhenZero::kAbsent;
 constexpr WhenZero kValue = WhenZero::kValue;
 
 // Far below any value of use and yet a number in fp32, in which ranks compute:
@@ -45,7 +46,7 @@ constexpr RangeRule kRangeRules[] = {
     {"parallel.world", kRefused, 1, 65536},
     {"parallel.ep", kDefault, 1, 65536},
     {"batch.global_batch", kRefused, 1, 1048576},
-    {"batch.microbatch", kDefault, 1, 65536},
+    {"batch.microbatch", kAbsent, 1, 65536},
     {"fsdp.prefetch_bytes", kValue, 0, kInfinity},
     {"fsdp.backward_prefetch_bytes", kValue, 0, kInfinity},
     {"fsdp.reduce_bytes", kValue, 0, kInfinity},
@@ -59,7 +60,7 @@ constexpr RangeRule kRangeRules[] = {
     {"optimizer.weight_decay", kValue, 0, 1},
     {"optimizer.clip_norm", kValue, 0, kInfinity, false, true},
     {"optimizer.momentum", kValue, 0, 1, false, true},
-    {"optimizer.wsd_decay_steps", kDefault, 1, 100000000},
+    {"optimizer.wsd_decay_steps", kAbsent, 1, 100000000},
     {"steps", kRefused, 1, 100000000},
     {"eval.every_steps", kValue, 0, 100000000},
     {"eval.batches", kValue, 0, 1000000},

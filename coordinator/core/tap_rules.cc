@@ -18,6 +18,9 @@ namespace {
 using Finding = std::optional<std::string>;
 using Job = v1::TrainingJob;
 
+constexpr int kMaxTaps = 256;
+constexpr size_t kMaxTapBytes = 256;
+
 Finding CheckTapStep(const Job& job) {
   const int64_t step = job.output().tap_step();
   if (step <= job.steps()) return {};
@@ -32,6 +35,26 @@ Finding CheckTapsAndStep(const Job& job) {
   }
   return absl::StrCat("output.taps is empty, but output.tap_step=",
                       output.tap_step());
+}
+
+// A step with taps runs another program, which nothing reads traces of.
+Finding CheckTraceIsOfAPlainStep(const Job& job) {
+  const int64_t step = job.output().trace_step();
+  if (step == 0 || step != job.output().tap_step()) return {};
+  return absl::StrCat("output.trace_step=", step,
+                      " is output.tap_step, whose taps take time");
+}
+
+Finding CheckTapGlobs(const Job& job) {
+  const auto& taps = job.output().taps();
+  if (taps.size() > kMaxTaps) {
+    return absl::StrCat("output.taps has ", taps.size(), " globs");
+  }
+  for (int i = 0; i < taps.size(); ++i) {
+    if (!taps[i].empty() && taps[i].size() <= kMaxTapBytes) continue;
+    return absl::StrCat("output.taps[", i, "] has ", taps[i].size(), " bytes");
+  }
+  return {};
 }
 
 Finding CheckTaps(const Job& job) {
@@ -54,6 +77,10 @@ constexpr RelationRule kTapRules[] = {
     {"output.tap_step", "steps", "0 to steps", CheckTapStep},
     {"output.taps", "output.tap_step", "given when tap_step is, else empty",
      CheckTapsAndStep},
+    {"output.taps", "", "up to 256 globs, each of 1 to 256 bytes",
+     CheckTapGlobs},
+    {"output.trace_step", "output.tap_step",
+     "another step than output.tap_step", CheckTraceIsOfAPlainStep},
     {"output.taps", "model,data,parallel,batch",
      "globs of values that `weftctl plan` lists", CheckTaps,
      /*needs_legal_job=*/true},

@@ -95,7 +95,9 @@ void CheckRange(const v1::TrainingJob& job, const RangeRule& rule,
   const Place place = Find(job, rule.field);
   if (place.parent == nullptr) return;
   const double value = GetNumber(place);
-  if (value == 0 && rule.when_zero == WhenZero::kDefault) return;
+  const bool may_be_zero = rule.when_zero == WhenZero::kDefault ||
+                           rule.when_zero == WhenZero::kAbsent;
+  if (value == 0 && may_be_zero) return;
   if (value == 0 && rule.when_zero == WhenZero::kRefused) {
     found->push_back(
         {std::string(rule.field),

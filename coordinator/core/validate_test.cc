@@ -128,7 +128,8 @@ TEST_P(RangeTest, HoldsAtBothEnds) {
       is_double ? std::nextafter(rule.min, -inf) : rule.min - 1;
   const double first =
       rule.min_excluded ? std::nextafter(rule.min, inf) : rule.min;
-  if (below != 0 || rule.when_zero != WhenZero::kDefault) {
+  if (below != 0 || (rule.when_zero != WhenZero::kDefault &&
+                     rule.when_zero != WhenZero::kAbsent)) {
     EXPECT_THAT(WithValue(rule, below), SizeIs(1));
   }
   EXPECT_THAT(WithValue(rule, -1), SizeIs(1));
@@ -174,6 +175,13 @@ TEST(ValidateTest, RefusesNumbersThatVanishInFp32) {
                           "or 0 for the default"));
   EXPECT_THAT(Descriptions(validation, "optimizer.learning_rate"),
               ElementsAre(HasSubstr("must be 1e-30 to 1")));
+}
+
+TEST(ValidateTest, PromisesNoDefaultWhereThereIsNone) {
+  v1::TrainingJob job = MakeLegalJob();
+  job.mutable_batch()->set_microbatch(-1);
+  EXPECT_THAT(Descriptions(Validate(job), "batch.microbatch"),
+              ElementsAre("batch.microbatch=-1; must be 1 to 65536"));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RangeTest,
