@@ -16,6 +16,8 @@ using nlohmann::json;
 using schedule::CostTable;
 using schedule::OpCost;
 
+constexpr double kMaxCost = 1e9;
+constexpr double kLeastCores = 0.01;  // fewer are none
 constexpr char kFormat[] = "weft.costs.v1";
 
 template <typename Type>
@@ -53,8 +55,8 @@ absl::Status ReadNumbers(const json& object, const std::string& prefix,
     if (it == object.end()) return Wrong(name, "is missing");
     if (!it->is_number()) return Wrong(name, "is no number");
     const double value = it->template get<double>();
-    if (!(value >= 0) || !std::isfinite(value)) {
-      return Wrong(name, absl::StrCat("is ", value, "; must be at least 0"));
+    if (!(value >= 0 && value <= kMaxCost)) {
+      return Wrong(name, absl::StrCat("is ", value, "; must be 0 to 1e9"));
     }
     out->*field.number = value;
   }
@@ -77,6 +79,10 @@ absl::StatusOr<CostTable> Parse(absl::string_view text) {
   }
   CostTable costs;
   RETURN_IF_ERROR(ReadNumbers(file, "", kTableFields, 2, &costs));
+  if (costs.cores > 0 && costs.cores < kLeastCores) {
+    return Wrong("cores", absl::StrCat("is ", costs.cores,
+                                       "; must be 0, or at least 0.01"));
+  }
   const auto ops = file.find("ops");
   if (ops == file.end() || !ops->is_object()) {
     return Wrong("ops", "is no object");

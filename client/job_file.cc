@@ -42,18 +42,31 @@ void AppendTo(std::vector<FieldError>& errors,
   errors.insert(errors.end(), more.begin(), more.end());
 }
 
-// Workers may run in another folder than whoever submits.
-void ResolvePrefix(JobFile* file) {
-  const std::filesystem::path prefix = file->job.data().prefix();
+// Makes a path whole: workers may run in another folder than whoever submits.
+void Resolve(const char* field, std::string* path, JobFile* file) {
+  const std::filesystem::path relative = *path;
   std::error_code error;
   const auto here = std::filesystem::current_path(error);
-  if (error || prefix.empty() || prefix.is_absolute()) return;
-  const std::string path = (here / prefix).lexically_normal().string();
-  if (IsUtf8(path)) {
-    file->job.mutable_data()->set_prefix(path);
+  if (error || relative.empty() || relative.is_absolute()) return;
+  const std::string whole = (here / relative).lexically_normal().string();
+  if (IsUtf8(whole)) {
+    *path = whole;
   } else {
-    file->errors.push_back({file->origins.Find("data.prefix"), "data.prefix",
+    file->errors.push_back({file->origins.Find(field), field,
                             "the current folder's name is not UTF-8"});
+  }
+}
+
+void ResolvePaths(JobFile* file) {
+  if (file->job.has_data()) {
+    v1::DataConfig& data = *file->job.mutable_data();
+    Resolve("data.prefix", data.mutable_prefix(), file);
+    Resolve("data.loss_mask_prefix", data.mutable_loss_mask_prefix(), file);
+  }
+  if (file->job.has_init()) {
+    v1::InitConfig& init = *file->job.mutable_init();
+    Resolve("init.hugging_face", init.mutable_hugging_face(), file);
+    Resolve("init.megatron", init.mutable_megatron(), file);
   }
 }
 
@@ -78,7 +91,7 @@ absl::StatusOr<JobFile> ReadJobFile(const std::string& path,
   for (const std::string& assignment : sets) {
     AppendTo(file.errors, SetField(assignment, &file.job, &file.origins));
   }
-  if (file.errors.empty()) ResolvePrefix(&file);
+  if (file.errors.empty()) ResolvePaths(&file);
   return file;
 }
 

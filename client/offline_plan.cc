@@ -200,6 +200,17 @@ void CheckBatch(const v1::TrainingJob& job, Checker& checker) {
   CheckPlanSize(batch.global_batch() / unit, job.model().num_layers(), checker);
 }
 
+void CheckSlots(const v1::FsdpConfig& fsdp, Checker& checker) {
+  const std::string field = "fsdp.buffer_slots";
+  if (!checker.InRange(field, fsdp.buffer_slots(), 0, 1024)) return;
+  const bool is_sharded =
+      fsdp.strategy() == v1::SHARDING_STRATEGY_UNSPECIFIED ||
+      fsdp.strategy() == v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS;
+  if (fsdp.buffer_slots() > 0 && !is_sharded) {
+    checker.Fail(field, "must be 0 unless strategy is optim_grads_params");
+  }
+}
+
 }  // namespace
 
 std::vector<FieldError> PlanObstacles(const v1::TrainingJob& job,
@@ -210,6 +221,7 @@ std::vector<FieldError> PlanObstacles(const v1::TrainingJob& job,
   }
   CheckMoe(job, checker);
   CheckBatch(job, checker);
+  CheckSlots(job.fsdp(), checker);
   return checker.TakeErrors();
 }
 

@@ -76,6 +76,12 @@ TEST(OfflinePlanTest, WhatCannotBeCompiledIsNamedWithItsPlace) {
   EXPECT_THAT(Obstacles({"model.attention.num_kv_heads=3"}),
               Contains("--set: model.attention.num_kv_heads: 3 does not divide "
                        "num_heads=4"));
+  EXPECT_THAT(Obstacles({"fsdp.buffer_slots=2147483647"}),
+              Contains("--set: fsdp.buffer_slots: 2147483647 is not in [0, "
+                       "1024]"));
+  EXPECT_THAT(Obstacles({"fsdp.buffer_slots=2", "fsdp.strategy=optim"}),
+              Contains("--set: fsdp.buffer_slots: must be 0 unless strategy is "
+                       "optim_grads_params"));
   EXPECT_THAT(Obstacles({"model.moe.max_rows_factor=0.5"}),
               Contains("--set: model.moe.max_rows_factor: 0.5 is not in "
                        "[1, 65536]"));

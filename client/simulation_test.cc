@@ -155,6 +155,19 @@ TEST_F(SimulationTest, ADamagedTraceIsNamed) {
       ReadStepTrace(job_, plan_).status(),
       StatusIs(absl::StatusCode::kDataLoss, HasSubstr("op 3 is missing")));
   WriteTraces();
+  Damage(0, "\"rows\":", "\"rows\":-");
+  EXPECT_THAT(ReadStepTrace(job_, plan_).status(),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr(": rows -")));
+  WriteTraces();
+  Damage(0, "\"ts\":", "\"ts\":1e300,\"was\":");
+  EXPECT_THAT(ReadStepTrace(job_, plan_).status(),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("ts 1e+300")));
+  WriteTraces();
+  Damage(1, "\"host\":\"", "\"host\":\"other-");
+  EXPECT_THAT(ReadStepTrace(job_, plan_).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("rank 1 ran on host \"other-")));
+  WriteTraces();
   Damage(0, "\"rank\":0", "\"rank\":\"x\"");
   EXPECT_THAT(ReadStepTrace(job_, plan_).status(),
               StatusIs(absl::StatusCode::kDataLoss));
@@ -221,8 +234,12 @@ TEST_F(SimulationTest, AWrongCostTableIsRefusedByItsField) {
   const Case cases[] = {
       {"format is not weft.costs.v1", [](json& j) { j["format"] = 7; }},
       {"cores is missing", [](json& j) { j.erase("cores"); }},
-      {"wait_seconds is -1; must be at least 0",
+      {"wait_seconds is -1; must be 0 to 1e9",
        [](json& j) { j["wait_seconds"] = -1; }},
+      {"step_seconds is 1e+300; must be 0 to 1e9",
+       [](json& j) { j["step_seconds"] = 1e300; }},
+      {"cores is 1e-09; must be 0, or at least 0.01",
+       [](json& j) { j["cores"] = 1e-9; }},
       {"step_seconds is no number", [](json& j) { j["step_seconds"] = "1"; }},
       {"speed is unknown", [](json& j) { j["speed"] = 1; }},
       {"ops is no object", [](json& j) { j["ops"] = 1; }},

@@ -46,6 +46,9 @@ absl::Status NotOfPlan(const v1::Job& job, int rank, absl::string_view why) {
       absl::StrCat(PathOf(job, rank), " does not fit the job's plan: ", why));
 }
 
+// A clock that began more than thirty years ago is none.
+constexpr double kMaxMicros = 1e15;
+
 // Takes in what an event says of its op.
 absl::Status ReadEvent(const json& event, const schedule::Plan& plan,
                        schedule::MeasuredRank& rank) {
@@ -56,7 +59,12 @@ absl::Status ReadEvent(const json& event, const schedule::Plan& plan,
   }
   const double begin_us = event.at("ts");
   const double us = event.at("dur");
-  if (!(us >= 0)) return absl::OutOfRangeError(absl::StrCat("dur ", us));
+  if (!(std::abs(begin_us) <= kMaxMicros)) {
+    return absl::OutOfRangeError(absl::StrCat("ts ", begin_us));
+  }
+  if (!(us >= 0 && us <= kMaxMicros)) {
+    return absl::OutOfRangeError(absl::StrCat("dur ", us));
+  }
   rank.spans[id] = {static_cast<int32_t>(id), std::llround(begin_us * 1e3),
                     std::llround((begin_us + us) * 1e3)};
   if (args.contains("rows")) {
@@ -64,8 +72,11 @@ absl::Status ReadEvent(const json& event, const schedule::Plan& plan,
     if (op.layer < 0 || op.microbatch < 0) {
       return absl::OutOfRangeError(absl::StrCat("rows of op ", id));
     }
-    rank.rows.rows[op.layer * rank.rows.microbatches + op.microbatch] =
-        args.at("rows");
+    const int64_t rows = args.at("rows");
+    if (rows < 0 || rows > plan.shape.Of(op.microbatch).max_received_rows()) {
+      return absl::OutOfRangeError(absl::StrCat("rows ", rows));
+    }
+    rank.rows.rows[op.layer * rank.rows.microbatches + op.microbatch] = rows;
   }
   return absl::OkStatus();
 }
@@ -110,12 +121,21 @@ absl::StatusOr<StepTrace> ReadRanks(const v1::Job& job,
                                     const schedule::Plan& plan) {
   StepTrace result;
   result.step.plan = &plan;
+  std::string first_host;
   for (int r = 0; r < plan.world.size; ++r) {
     ASSIGN_OR_RETURN(const json trace, ReadTraceFile(job, r));
     absl::StatusOr<schedule::MeasuredRank> rank = ReadRank(trace, plan);
     if (!rank.ok()) return NotOfPlan(job, r, rank.status().message());
     result.step.ranks.push_back(*std::move(rank));
     const json& facts = trace.at("otherData");
+    const std::string host = facts.value("host", "");
+    if (r == 0) first_host = host;
+    if (host != first_host) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("job ", job.id(), ": rank ", r, " ran on host \"", host,
+                       "\", rank 0 on \"", first_host,
+                       "\"; steps are compared whose ranks share a clock"));
+    }
     result.step.step_seconds =
         std::max(result.step.step_seconds, facts.value("step_seconds", 0.0));
     result.step.cores = facts.value("cores", 0);

@@ -133,7 +133,7 @@ measure_time() {
   mapfile -t predicted < <(
     predicted_jobs | run_all "$address" p "$STEPS" "$TRACE_STEP")
   weftctl --coordinator="$address" calibrate "${calibrating[@]}" \
-    --out "$FOLDER/costs.json"
+    --out "$FOLDER/costs.json" || return 1
   say "the jobs it was calibrated with:"
   weftctl --coordinator="$address" simulate "${calibrating[@]}" \
     --costs "$FOLDER/costs.json"
@@ -154,6 +154,7 @@ measure_memory() {
 
 FOLDER="${1:-$WEFT_STATE/simulator}"
 mkdir -p "$FOLDER"
+rm -f "$FOLDER/costs.json"
 build_cluster
 if [[ ! -f "$WEFT_STATE/data/bible.idx" ]]; then prepare_text; fi
 say "jobs to calibrate with:"
