@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/sanitized.h"
 #include "base/status_matchers.h"
 #include "coordinator/core/validate.h"
 #include "gmock/gmock.h"
@@ -31,13 +32,8 @@ using coordinator::Violation;
 using ::testing::Contains;
 using ::testing::Field;
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int kJobs = 400;
-constexpr int kRunsOfAKind = 1;
-#else
-constexpr int kJobs = 4000;
-constexpr int kRunsOfAKind = 10;
-#endif
+const int kJobs = IsSanitized() ? 400 : 4000;
+const int kRunsOfAKind = IsSanitized() ? 1 : 10;
 
 constexpr int kSteps = 2;
 

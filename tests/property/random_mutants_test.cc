@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "base/sanitized.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -24,11 +25,7 @@ using exec::testing::MutantTally;
 using exec::testing::MutationReport;
 using exec::testing::MutationTrial;
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int kJobs = 4;
-#else
-constexpr int kJobs = 20;
-#endif
+const int kJobs = IsSanitized() ? 4 : 20;
 
 int JobsToDraw() {
   const char* text = std::getenv("WEFT_MUTANT_JOBS");

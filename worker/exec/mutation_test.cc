@@ -14,6 +14,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/sanitized.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -31,13 +32,8 @@ using testing::MutationTrial;
 using testing::TinyJob;
 
 // Sanitizers take long over the proofs: they get fewer programs and mutants.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr bool kSanitized = true;
-constexpr int kDefaultSample = 1;
-#else
-constexpr bool kSanitized = false;
-constexpr int kDefaultSample = 2;
-#endif
+const bool kSanitized = IsSanitized();
+const int kDefaultSample = kSanitized ? 1 : 2;
 
 struct Case {
   const char* name;

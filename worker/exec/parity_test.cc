@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/glob.h"
+#include "base/sanitized.h"
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
@@ -26,11 +27,7 @@ using testing::TinyJob;
 
 // Sanitizers look for faults, not for bits: they get fewer worlds, orders and
 // steps.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
+const bool kSanitized = IsSanitized();
 
 constexpr v1::ShardingStrategy kStrategies[] = {
     v1::SHARDING_STRATEGY_NO_SHARD, v1::SHARDING_STRATEGY_OPTIM,
