@@ -48,6 +48,41 @@ int64_t Shape::max_received_rows() const {
   return bound < possible ? static_cast<int64_t>(bound) : possible;
 }
 
+namespace {
+
+void FillMoe(const v1::MoeConfig& moe, Shape* shape) {
+  shape->experts = moe.num_experts();
+  shape->top_k = moe.top_k();
+  shape->expert_ffn = moe.expert_hidden_size();
+  shape->shared_ffn = moe.shared_expert_hidden_size();
+  shape->shared_gate = moe.shared_expert_gate();
+  shape->max_rows_factor = moe.max_rows_factor();
+  const v1::RouterLossConfig& losses = moe.router_loss();
+  shape->router_loss = {losses.aux(), losses.sequence_aux(),
+                        losses.global_aux(), losses.z()};
+  shape->renormalize_top_k =
+      moe.top_k_normalization() != v1::TOP_K_NORMALIZATION_RAW;
+}
+
+// Requires: the shape's sequence and world.
+void FillBatch(const v1::BatchConfig& batch, Shape* shape) {
+  const auto& cut = batch.microbatches();
+  if (cut.empty()) {
+    shape->microbatch = batch.microbatch();
+    shape->microbatches =
+        batch.global_batch() / (shape->microbatch * shape->world);
+  } else {
+    shape->microbatch = *std::max_element(cut.begin(), cut.end());
+    shape->microbatches = cut.size();
+    if (*std::min_element(cut.begin(), cut.end()) != shape->microbatch) {
+      shape->uneven.assign(cut.begin(), cut.end());
+    }
+  }
+  shape->tokens = shape->sequence * shape->microbatch;
+}
+
+}  // namespace
+
 Shape ShapeOf(const v1::TrainingJob& job) {
   const v1::ModelConfig& model = job.model();
   const v1::AttentionConfig& attention = model.attention();
@@ -70,38 +105,15 @@ Shape ShapeOf(const v1::TrainingJob& job) {
   shape.init_std = Or(model.init_std(), 0.02);
   shape.moe_layer.assign(shape.layers, model.has_moe());
   for (int layer : model.dense_layers()) shape.moe_layer[layer] = false;
-  if (model.has_moe()) {
-    shape.experts = model.moe().num_experts();
-    shape.top_k = model.moe().top_k();
-    shape.expert_ffn = model.moe().expert_hidden_size();
-    shape.shared_ffn = model.moe().shared_expert_hidden_size();
-    shape.shared_gate = model.moe().shared_expert_gate();
-    shape.max_rows_factor = model.moe().max_rows_factor();
-    const v1::RouterLossConfig& losses = model.moe().router_loss();
-    shape.router_loss = {losses.aux(), losses.sequence_aux(),
-                         losses.global_aux(), losses.z()};
-    shape.renormalize_top_k =
-        model.moe().top_k_normalization() != v1::TOP_K_NORMALIZATION_RAW;
-  }
+  if (model.has_moe()) FillMoe(model.moe(), &shape);
   shape.compute_dtype = DTypeOf(job.precision().compute());
   shape.gradient_dtype = DTypeOf(job.precision().gradients());
   shape.sequence = job.data().sequence_length();
   shape.token_loss = job.loss().normalization() == v1::LOSS_NORMALIZATION_TOKEN;
   shape.loss_mask = !job.data().loss_mask_prefix().empty();
-  shape.microbatch = job.batch().microbatch();
-  const auto& cut = job.batch().microbatches();
-  if (!cut.empty()) {
-    shape.microbatch = *std::max_element(cut.begin(), cut.end());
-    if (*std::min_element(cut.begin(), cut.end()) != shape.microbatch) {
-      shape.uneven.assign(cut.begin(), cut.end());
-    }
-  }
-  shape.tokens = shape.sequence * shape.microbatch;
   shape.world = job.parallel().world();
   shape.ep = Or(job.parallel().ep(), 1);
-  shape.microbatches = cut.empty() ? job.batch().global_batch() /
-                                         (shape.microbatch * shape.world)
-                                   : cut.size();
+  FillBatch(job.batch(), &shape);
   return shape;
 }
 

@@ -143,6 +143,9 @@ class LoweredProgram {
   void BindControl(const schedule::Program& program, int id);
   void BindOptimizer(const schedule::Program& program, int id);
   absl::Status BindTap(const schedule::Program& program, int id);
+  // What a node reads and writes, by the slots of its phase.
+  void BindTensors(const schedule::Program& program, const schedule::Op& op,
+                   const model::PhaseDecl& phase, layers::NodeContext& ctx);
   absl::Status BindWorkspace(layers::NodeContext& ctx);
   absl::Status BindFiniteChecks(const schedule::Program& program);
   std::vector<CheckedRange> WrittenBy(const schedule::Program& program,

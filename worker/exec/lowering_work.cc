@@ -68,36 +68,10 @@ absl::Status LoweredProgram::BindNode(const Program& program, int id) {
     return absl::UnimplementedError(
         absl::StrCat(labels_[id], ": no function computes it"));
   }
-  const model::PhaseDecl& phase = *node.Find(op.phase);
-  std::vector<device::Tensor>& args = args_.emplace_back();
-  for (int slot : phase.arg_slots) {
-    const int value = slot < 0 ? -1 : op.args[slot];
-    args.push_back(
-        value < 0
-            ? device::Tensor()
-            : device::Tensor(Address(program.values[value]),
-                             plan.model.values[phase.args[slot].value].dtype));
-  }
-  std::vector<device::ConstTensor>& params = params_.emplace_back();
-  for (int slot : phase.param_slots) {
-    params.push_back(slot < 0 ? device::ConstTensor()
-                              : ParamAddress(program, op.params[slot]));
-  }
-  std::vector<layers::Grad>& grads = grads_.emplace_back();
-  for (int slot : phase.grad_slots) {
-    if (slot < 0) {
-      grads.push_back({});
-      continue;
-    }
-    const schedule::GradUse& use = op.grads[slot];
-    grads.push_back({GradAddress(program, use), use.accumulate});
-  }
   layers::NodeContext& ctx = work.ctx;
   ctx.shape = &b_.shapes->at(plan.shape.sequences_of(op.microbatch));
   ctx.constants = b_.constants;
-  ctx.args = args.data();
-  ctx.params = params.data();
-  ctx.grads = grads.data();
+  BindTensors(program, op, *node.Find(op.phase), ctx);
   ctx.ep_rank = plan.world.IndexOf(fsdp::Axis::kEp, b_.who.rank);
   if (op.stream == schedule::StreamKind::kEp) ctx.ep = b_.comms.ep;
   if (op.stream == schedule::StreamKind::kReduce) ctx.dp = b_.comms.reduce_dp;
@@ -115,6 +89,37 @@ absl::Status LoweredProgram::BindNode(const Program& program, int id) {
   launches_[id].work = &RunNode;
   launches_[id].arg = &work;
   return absl::OkStatus();
+}
+
+void LoweredProgram::BindTensors(const Program& program, const Op& op,
+                                 const model::PhaseDecl& phase,
+                                 layers::NodeContext& ctx) {
+  std::vector<device::Tensor>& args = args_.emplace_back();
+  for (int slot : phase.arg_slots) {
+    const int value = slot < 0 ? -1 : op.args[slot];
+    args.push_back(
+        value < 0 ? device::Tensor()
+                  : device::Tensor(
+                        Address(program.values[value]),
+                        b_.plan->model.values[phase.args[slot].value].dtype));
+  }
+  std::vector<device::ConstTensor>& params = params_.emplace_back();
+  for (int slot : phase.param_slots) {
+    params.push_back(slot < 0 ? device::ConstTensor()
+                              : ParamAddress(program, op.params[slot]));
+  }
+  std::vector<layers::Grad>& grads = grads_.emplace_back();
+  for (int slot : phase.grad_slots) {
+    if (slot < 0) {
+      grads.push_back({});
+      continue;
+    }
+    const schedule::GradUse& use = op.grads[slot];
+    grads.push_back({GradAddress(program, use), use.accumulate});
+  }
+  ctx.args = args.data();
+  ctx.params = params.data();
+  ctx.grads = grads.data();
 }
 
 absl::Status LoweredProgram::BindWorkspace(layers::NodeContext& ctx) {
