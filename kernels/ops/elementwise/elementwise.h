@@ -27,15 +27,6 @@ struct ScaleArgs {
 };
 void Scale(const ScaleArgs& args, device::Stream& stream);
 
-// y = y + factor * x, the product and the sum rounded once (fma).
-struct AxpyArgs {
-  int64_t count = 0;
-  float factor = 1.0f;
-  const float* x = nullptr;
-  float* y = nullptr;
-};
-void Axpy(const AxpyArgs& args, device::Stream& stream);
-
 // out = 1 / (1 + exp(-x))
 struct SigmoidArgs {
   int64_t count = 0;

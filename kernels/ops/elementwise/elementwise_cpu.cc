@@ -31,12 +31,6 @@ void Scale(const ScaleArgs& args, device::Stream& stream) {
   });
 }
 
-void Axpy(const AxpyArgs& args, device::Stream& stream) {
-  for (int64_t i = 0; i < args.count; ++i) {
-    args.y[i] = std::fma(args.factor, args.x[i], args.y[i]);
-  }
-}
-
 void Sigmoid(const SigmoidArgs& args, device::Stream& stream) {
   for (int64_t i = 0; i < args.count; ++i) {
     args.out[i] = 1.0f / (1.0f + std::exp(-args.x[i]));

@@ -52,13 +52,6 @@ TEST_P(Elementwise, Scale) {
   EXPECT_TRUE(SameBits(in_place, expected));
 }
 
-TEST_P(Elementwise, AxpyRoundsOnce) {
-  Floats y = b_;
-  Axpy({n_, 1.7f, a_.data(), y.data()}, InlineStream());
-  EXPECT_TRUE(SameBits(
-      y, Expected([](float a, float b) { return std::fma(1.7f, a, b); })));
-}
-
 TEST_P(Elementwise, SigmoidMatchesADoubleLoop) {
   testing::Doubles expected;
   for (float a : a_) {
