@@ -72,6 +72,7 @@ LIBRARIES = {
     "dnnl": ["kernels/ops"],
     "grpc": ["client", "coordinator", "worker"],
     "nccl": ["kernels/comm"],
+    "nvtx": ["kernels/device"],
     "prometheus_cpp": ["coordinator", "worker"],
     "sqlite3": ["coordinator"],
     "ucx": ["kernels/comm"],

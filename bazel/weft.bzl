@@ -40,7 +40,13 @@ def weft_cc_binary(name, copts = [], deps = [], testonly = False, **kwargs):
         **kwargs
     )
 
-def weft_cc_test(name, size = "small", copts = [], deps = [], **kwargs):
+def weft_cc_test(
+        name,
+        size = "small",
+        copts = [],
+        deps = [],
+        main = "//third_party:gtest_main",
+        **kwargs):
     """A gtest test; the main() comes with it.
 
     Tags: gpu, multi_gpu, notsan, noasan, cluster, slow, manual.
@@ -50,7 +56,7 @@ def weft_cc_test(name, size = "small", copts = [], deps = [], **kwargs):
         name = name,
         size = size,
         copts = TEST_COPTS + copts,
-        deps = deps + ["//third_party:gtest_main"],
+        deps = deps + [main],
         **kwargs
     )
 

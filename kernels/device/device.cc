@@ -2,6 +2,8 @@
 
 namespace weft::device {
 
+Backend BackendOf(const Stream& stream) { return stream.backend(); }
+
 const char* Name(MemoryCategory category) {
   switch (category) {
     case MemoryCategory::kParameters:

@@ -13,10 +13,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/clock.h"
+#include "kernels/device/backend.h"
 
 namespace weft::device {
-
-class Stream;
 
 // A unit of work. `Launch` makes the stream call it once with `arg`. On the CPU
 // it runs on the stream's thread when its turn comes; on CUDA it runs at once
@@ -44,6 +44,7 @@ class Stream {
   virtual ~Stream() = default;
 
   virtual absl::string_view name() const = 0;
+  virtual Backend backend() const { return Backend::kCpu; }
 
   // Enqueues `fn(arg)`. `arg` must stay alive until the work has run. When the
   // device has failed, later work is dropped (events still complete). A work
@@ -58,6 +59,18 @@ class Stream {
 
   // Blocks until the queue is empty; returns the device's first error.
   virtual absl::Status Synchronize() = 0;
+
+  // Called from inside work of this stream: `*ns` becomes the time, in the
+  // clock's monotonic nanoseconds, at which what the stream was given so far
+  // has run. Written by the end of the next Synchronize() of this stream.
+  virtual void Timestamp(Clock& clock, int64_t* ns) {
+    *ns = clock.MonotonicNanos();
+  }
+
+  // Called from inside work of this stream: what is launched in between goes
+  // by `label` in the device's profiler. No-ops where it has none.
+  virtual void BeginRange(const char* label) {}
+  virtual void EndRange() {}
 };
 
 // What device memory is used for; memory is accounted by category.

@@ -58,13 +58,15 @@ absl::Status Fail(const Launch& launch, const absl::Status& status) {
 
 absl::Status RunLaunch(void* arg, device::Stream& stream) {
   const Launch& launch = *static_cast<const Launch*>(arg);
+  stream.BeginRange(launch.label);
   if (launch.span != nullptr) {
-    launch.span->begin_ns = launch.clock->MonotonicNanos();
+    stream.Timestamp(*launch.clock, &launch.span->begin_ns);
   }
   const absl::Status status = RunAll(launch, stream);
   if (launch.span != nullptr) {
-    launch.span->end_ns = launch.clock->MonotonicNanos();
+    stream.Timestamp(*launch.clock, &launch.span->end_ns);
   }
+  stream.EndRange();
   return status.ok() ? status : Fail(launch, status);
 }
 

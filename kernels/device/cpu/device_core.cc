@@ -43,30 +43,6 @@ absl::Status CheckSize(int64_t bytes) {
 
 }  // namespace
 
-absl::Status ErrorState::status() const {
-  MutexLock lock(&mu_);
-  return error_;
-}
-
-void ErrorState::Fail(absl::Status error) {
-  MutexLock lock(&mu_);
-  if (!error_.ok()) return;
-  error_ = std::move(error);
-  failed_.store(true, std::memory_order_release);
-  for (FailureListener* listener : listeners_) listener->OnFailure();
-}
-
-void ErrorState::AddListener(FailureListener* listener) {
-  MutexLock lock(&mu_);
-  listeners_.push_back(listener);
-}
-
-void ErrorState::RemoveListener(FailureListener* listener) {
-  MutexLock lock(&mu_);
-  listeners_.erase(std::remove(listeners_.begin(), listeners_.end(), listener),
-                   listeners_.end());
-}
-
 void StreamRegistry::Add(Stoppable* stream) {
   MutexLock lock(&mu_);
   streams_.push_back(stream);
@@ -85,41 +61,6 @@ void StreamRegistry::StopAll() {
     streams = streams_;
   }
   for (Stoppable* stream : streams) stream->Stop();
-}
-
-absl::Status MemoryAccounts::Take(int64_t bytes, MemoryCategory category) {
-  MutexLock lock(&mu_);
-  if (bytes > limit_bytes_ - total_) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "device memory: ", bytes, " bytes asked for ", Name(category), ", but ",
-        total_, " of ", limit_bytes_, " bytes are in use (",
-        by_category_[static_cast<int>(category)], " by ", Name(category), ")"));
-  }
-  by_category_[static_cast<int>(category)] += bytes;
-  total_ += bytes;
-  peak_ = std::max(peak_, total_);
-  return absl::OkStatus();
-}
-
-void MemoryAccounts::Give(int64_t bytes, MemoryCategory category) {
-  MutexLock lock(&mu_);
-  by_category_[static_cast<int>(category)] -= bytes;
-  total_ -= bytes;
-}
-
-int64_t MemoryAccounts::in_use(MemoryCategory category) const {
-  MutexLock lock(&mu_);
-  return by_category_[static_cast<int>(category)];
-}
-
-int64_t MemoryAccounts::in_use() const {
-  MutexLock lock(&mu_);
-  return total_;
-}
-
-int64_t MemoryAccounts::peak() const {
-  MutexLock lock(&mu_);
-  return peak_;
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> AllocateAccounted(

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "kernels/ops/adamw/adamw.h"
+#include "kernels/ops/cuda_form.h"
 #include "kernels/ops/math/elements.h"
 
 namespace weft::ops {
@@ -97,6 +98,7 @@ void Update(const AdamWArgs& args) {
 }  // namespace
 
 void AdamW(const AdamWArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&AdamW>(args, stream)) return;
   WithElementType(args.grad.dtype,
                   [&](auto type) { Update<decltype(type)>(args); });
 }

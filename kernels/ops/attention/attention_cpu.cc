@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "kernels/ops/attention/attention.h"
+#include "kernels/ops/cuda_form.h"
 #include "kernels/ops/gemm/sgemm_cpu.h"
 #include "kernels/ops/math/elements.h"
 #include "kernels/ops/math/vec_math.h"
@@ -298,12 +299,14 @@ int64_t AttentionBackwardScratchElements(const AttentionShape& shape) {
 
 void AttentionForward(const AttentionForwardArgs& args,
                       device::Stream& stream) {
+  if (RunOnCuda<&AttentionForward>(args, stream)) return;
   WithElementType(args.out.dtype,
                   [&](auto type) { Forward<decltype(type)>(args); });
 }
 
 void AttentionBackward(const AttentionBackwardArgs& args,
                        device::Stream& stream) {
+  if (RunOnCuda<&AttentionBackward>(args, stream)) return;
   WithElementType(args.d_qkv.dtype,
                   [&](auto type) { Backward<decltype(type)>(args); });
 }

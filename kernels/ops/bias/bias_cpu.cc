@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/ops/bias/bias.h"
+#include "kernels/ops/cuda_form.h"
 #include "kernels/ops/math/elements.h"
 
 namespace weft::ops {
@@ -37,11 +38,13 @@ void Wgrad(const BiasWgradArgs& args) {
 }  // namespace
 
 void BiasForward(const BiasForwardArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&BiasForward>(args, stream)) return;
   WithElementType(args.y.dtype,
                   [&](auto type) { Forward<decltype(type)>(args); });
 }
 
 void BiasWgrad(const BiasWgradArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&BiasWgrad>(args, stream)) return;
   WithElementType(args.dy.dtype,
                   [&](auto type) { Wgrad<decltype(type)>(args); });
 }

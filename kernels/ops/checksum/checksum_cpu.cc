@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "kernels/ops/checksum/checksum.h"
+#include "kernels/ops/cuda_form.h"
 
 namespace weft::ops {
 namespace {
@@ -17,6 +18,7 @@ uint64_t Mix(uint64_t z) {
 }  // namespace
 
 void Checksum(const ChecksumArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&Checksum>(args, stream)) return;
   const char* x = static_cast<const char*>(args.x);
   uint64_t sum = 0;
   uint64_t place = 0;

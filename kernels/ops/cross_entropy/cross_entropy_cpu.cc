@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "kernels/ops/cross_entropy/cross_entropy.h"
+#include "kernels/ops/cuda_form.h"
 #include "kernels/ops/math/elements.h"
 #include "kernels/ops/math/vec_math.h"
 
@@ -71,12 +72,14 @@ void Backward(const CrossEntropyBackwardArgs& args) {
 
 void CrossEntropyForward(const CrossEntropyForwardArgs& args,
                          device::Stream& stream) {
+  if (RunOnCuda<&CrossEntropyForward>(args, stream)) return;
   WithElementType(args.logits.dtype,
                   [&](auto type) { Forward<decltype(type)>(args); });
 }
 
 void CrossEntropyBackward(const CrossEntropyBackwardArgs& args,
                           device::Stream& stream) {
+  if (RunOnCuda<&CrossEntropyBackward>(args, stream)) return;
   WithElementType(args.logits.dtype,
                   [&](auto type) { Backward<decltype(type)>(args); });
 }

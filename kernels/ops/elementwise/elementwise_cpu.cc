@@ -2,12 +2,14 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/ops/cuda_form.h"
 #include "kernels/ops/elementwise/elementwise.h"
 #include "kernels/ops/math/elements.h"
 
 namespace weft::ops {
 
 void Add(const AddArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&Add>(args, stream)) return;
   WithElementType(args.out.dtype, [&](auto type) {
     using T = decltype(type);
     const T* a = Elements<T>(args.a);
@@ -21,6 +23,7 @@ void Add(const AddArgs& args, device::Stream& stream) {
 }
 
 void Scale(const ScaleArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&Scale>(args, stream)) return;
   WithElementType(args.out.dtype, [&](auto type) {
     using T = decltype(type);
     const T* x = Elements<T>(args.x);
@@ -32,18 +35,21 @@ void Scale(const ScaleArgs& args, device::Stream& stream) {
 }
 
 void Sigmoid(const SigmoidArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&Sigmoid>(args, stream)) return;
   for (int64_t i = 0; i < args.count; ++i) {
     args.out[i] = 1.0f / (1.0f + std::exp(-args.x[i]));
   }
 }
 
 void SigmoidDgrad(const SigmoidDgradArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&SigmoidDgrad>(args, stream)) return;
   for (int64_t i = 0; i < args.count; ++i) {
     args.out[i] = args.dy[i] * args.y[i] * (1.0f - args.y[i]);
   }
 }
 
 void Fill(const FillArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&Fill>(args, stream)) return;
   WithElementType(args.out.dtype, [&](auto type) {
     using T = decltype(type);
     T value;
@@ -53,6 +59,7 @@ void Fill(const FillArgs& args, device::Stream& stream) {
 }
 
 void Copy(const CopyArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&Copy>(args, stream)) return;
   if (args.count == 0 || args.x.data == args.out.data) return;
   if (args.x.dtype == args.out.dtype) {
     std::memcpy(args.out.data, args.x.data, args.count * SizeOf(args.x.dtype));

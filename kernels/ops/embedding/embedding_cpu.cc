@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/ops/cuda_form.h"
 #include "kernels/ops/embedding/embedding.h"
 #include "kernels/ops/math/elements.h"
 
@@ -48,6 +49,7 @@ void SumRow(const EmbeddingBackwardArgs& args, const int32_t* tokens,
 
 void EmbeddingForward(const EmbeddingForwardArgs& args,
                       device::Stream& stream) {
+  if (RunOnCuda<&EmbeddingForward>(args, stream)) return;
   const int64_t row_bytes = args.hidden * SizeOf(args.out.dtype);
   for (int64_t t = 0; t < args.tokens; ++t) {
     std::memcpy((args.out + t * args.hidden).data,
@@ -61,6 +63,7 @@ int64_t EmbeddingBackwardScratchElements(int64_t tokens, int64_t vocab) {
 
 void EmbeddingBackward(const EmbeddingBackwardArgs& args,
                        device::Stream& stream) {
+  if (RunOnCuda<&EmbeddingBackward>(args, stream)) return;
   int32_t* ends = args.scratch;
   int32_t* tokens_of = args.scratch + args.vocab;
   GroupTokens(args, ends, tokens_of);

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "kernels/ops/cuda_form.h"
 #include "kernels/ops/finite/finite.h"
 
 namespace weft::ops {
@@ -33,6 +34,7 @@ float Bf16At(const void* x, int64_t index) {
 }  // namespace
 
 void FindNonFinite(const FindNonFiniteArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&FindNonFinite>(args, stream)) return;
   NonFinite found;
   switch (args.dtype) {
     case DType::kF64:

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/ops/cuda_form.h"
 #include "kernels/ops/gemm/gemm.h"
 #include "kernels/ops/gemm/sgemm_cpu.h"
 #include "kernels/ops/math/elements.h"
@@ -112,6 +113,7 @@ GemmArgs WithLeadingDimensions(GemmArgs g) {
 }  // namespace
 
 void Gemm(const GemmArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&Gemm>(args, stream)) return;
   if (args.m == 0 || args.n == 0) return;
   const GemmArgs g = WithLeadingDimensions(args);
   if (g.k == 0) {

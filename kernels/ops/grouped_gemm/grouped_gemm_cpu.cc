@@ -1,3 +1,4 @@
+#include "kernels/ops/cuda_form.h"
 #include "kernels/ops/gemm/gemm.h"
 #include "kernels/ops/grouped_gemm/grouped_gemm.h"
 
@@ -21,6 +22,7 @@ void ForEachExpert(const GroupedShape& s, Linear&& linear) {
 }  // namespace
 
 void GroupedForward(const GroupedForwardArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&GroupedForward>(args, stream)) return;
   const GroupedShape& s = args.shape;
   ForEachExpert<LinearForwardArgs>(
       s, [&](LinearForwardArgs& linear, int64_t row, int64_t weight) {
@@ -32,6 +34,7 @@ void GroupedForward(const GroupedForwardArgs& args, device::Stream& stream) {
 }
 
 void GroupedDgrad(const GroupedDgradArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&GroupedDgrad>(args, stream)) return;
   const GroupedShape& s = args.shape;
   ForEachExpert<LinearDgradArgs>(
       s, [&](LinearDgradArgs& linear, int64_t row, int64_t weight) {
@@ -43,6 +46,7 @@ void GroupedDgrad(const GroupedDgradArgs& args, device::Stream& stream) {
 }
 
 void GroupedWgrad(const GroupedWgradArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&GroupedWgrad>(args, stream)) return;
   const GroupedShape& s = args.shape;
   ForEachExpert<LinearWgradArgs>(
       s, [&](LinearWgradArgs& linear, int64_t row, int64_t weight) {

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "kernels/ops/cuda_form.h"
 #include "kernels/ops/head_norm/head_norm.h"
 #include "kernels/ops/math/elements.h"
 
@@ -88,12 +89,14 @@ void Forward(const HeadNormForwardArgs& args) {
 }  // namespace
 
 void HeadNormForward(const HeadNormForwardArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&HeadNormForward>(args, stream)) return;
   WithElementType(args.qkv.dtype,
                   [&](auto type) { Forward<decltype(type)>(args); });
 }
 
 void HeadNormBackward(const HeadNormBackwardArgs& args,
                       device::Stream& stream) {
+  if (RunOnCuda<&HeadNormBackward>(args, stream)) return;
   WithElementType(args.d_qkv.dtype, [&](auto type) {
     if (args.dweight != nullptr) Wgrad<decltype(type)>(args);
     Dgrad<decltype(type)>(args);

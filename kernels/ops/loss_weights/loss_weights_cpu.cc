@@ -1,10 +1,12 @@
 #include <algorithm>
 
+#include "kernels/ops/cuda_form.h"
 #include "kernels/ops/loss_weights/loss_weights.h"
 
 namespace weft::ops {
 
 void LossWeights(const LossWeightsArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&LossWeights>(args, stream)) return;
   double microbatch = 0;
   double step = 0;
   for (int64_t rank = 0; rank < args.ranks; ++rank) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/ops/cuda_form.h"
 #include "kernels/ops/nonzero/nonzero.h"
 
 namespace weft::ops {
@@ -29,6 +30,7 @@ bool Scan(const void* x, int64_t count) {
 }  // namespace
 
 void HasNonZero(const HasNonZeroArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&HasNonZero>(args, stream)) return;
   const bool found = args.dtype == DType::kBf16
                          ? Scan<uint16_t>(args.x, args.count)
                          : Scan<uint32_t>(args.x, args.count);

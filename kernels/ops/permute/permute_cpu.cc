@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/ops/cuda_form.h"
 #include "kernels/ops/math/elements.h"
 #include "kernels/ops/permute/permute.h"
 
@@ -98,6 +99,7 @@ void ForEachChunk(const ReorderChunksArgs& args, CopyChunk&& copy) {
 
 void BuildPermutation(const BuildPermutationArgs& args,
                       device::Stream& stream) {
+  if (RunOnCuda<&BuildPermutation>(args, stream)) return;
   const int64_t slots = args.tokens * args.topk;
   const int64_t experts = args.num_experts;
   // offsets[e + 1] counts expert e, then, summed up, is its end; offsets[e] is
@@ -123,6 +125,7 @@ void BuildPermutation(const BuildPermutationArgs& args,
 }
 
 void GatherRows(const GatherRowsArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&GatherRows>(args, stream)) return;
   const int64_t row_bytes = args.hidden * SizeOf(args.src.dtype);
   for (int64_t r = 0; r < args.rows; ++r) {
     std::memcpy((args.out + r * args.hidden).data,
@@ -131,11 +134,13 @@ void GatherRows(const GatherRowsArgs& args, device::Stream& stream) {
 }
 
 void GatherElements(const GatherElementsArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&GatherElements>(args, stream)) return;
   for (int64_t i = 0; i < args.count; ++i)
     args.out[i] = args.src[args.index[i]];
 }
 
 void CombineRows(const CombineRowsArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&CombineRows>(args, stream)) return;
   WithElementType(args.out.dtype, [&](auto type) {
     for (int64_t token = 0; token < args.tokens; ++token) {
       for (int64_t begin = 0; begin < args.hidden; begin += kColumns) {
@@ -148,6 +153,7 @@ void CombineRows(const CombineRowsArgs& args, device::Stream& stream) {
 
 void RankMajorToExpertMajor(const ReorderChunksArgs& args,
                             device::Stream& stream) {
+  if (RunOnCuda<&RankMajorToExpertMajor>(args, stream)) return;
   ForEachChunk(args,
                [&](int64_t rank_major, int64_t expert_major, int64_t bytes) {
                  std::memcpy((args.dst + expert_major).data,
@@ -157,6 +163,7 @@ void RankMajorToExpertMajor(const ReorderChunksArgs& args,
 
 void ExpertMajorToRankMajor(const ReorderChunksArgs& args,
                             device::Stream& stream) {
+  if (RunOnCuda<&ExpertMajorToRankMajor>(args, stream)) return;
   ForEachChunk(args,
                [&](int64_t rank_major, int64_t expert_major, int64_t bytes) {
                  std::memcpy((args.dst + rank_major).data,
@@ -166,6 +173,7 @@ void ExpertMajorToRankMajor(const ReorderChunksArgs& args,
 
 void LocalExpertOffsets(const LocalExpertOffsetsArgs& args,
                         device::Stream& stream) {
+  if (RunOnCuda<&LocalExpertOffsets>(args, stream)) return;
   args.offsets[0] = 0;
   for (int64_t e = 0; e < args.num_local_experts; ++e) {
     int64_t rows = 0;

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "kernels/ops/cuda_form.h"
 #include "kernels/ops/random/random.h"
 
 namespace weft::ops {
@@ -65,6 +66,7 @@ void ForEachElement(const RandomRange& range, Transform&& transform,
 }  // namespace
 
 void RandomNormal(const RandomNormalArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&RandomNormal>(args, stream)) return;
   ForEachElement(
       args.range,
       [](const Words& words, double* values) {
@@ -77,6 +79,7 @@ void RandomNormal(const RandomNormalArgs& args, device::Stream& stream) {
 }
 
 void RandomUniform(const RandomUniformArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&RandomUniform>(args, stream)) return;
   const float width = args.high - args.low;
   const float last = std::nextafter(args.high, args.low);
   ForEachElement(

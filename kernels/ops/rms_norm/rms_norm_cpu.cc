@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/ops/cuda_form.h"
 #include "kernels/ops/math/elements.h"
 #include "kernels/ops/rms_norm/rms_norm.h"
 
@@ -87,16 +88,19 @@ void Wgrad(const RmsNormWgradArgs& args) {
 }  // namespace
 
 void RmsNormForward(const RmsNormForwardArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&RmsNormForward>(args, stream)) return;
   WithElementType(args.y.dtype,
                   [&](auto type) { Forward<decltype(type)>(args); });
 }
 
 void RmsNormDgrad(const RmsNormDgradArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&RmsNormDgrad>(args, stream)) return;
   WithElementType(args.dx.dtype,
                   [&](auto type) { Dgrad<decltype(type)>(args); });
 }
 
 void RmsNormWgrad(const RmsNormWgradArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&RmsNormWgrad>(args, stream)) return;
   WithElementType(args.dy.dtype,
                   [&](auto type) { Wgrad<decltype(type)>(args); });
 }

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "kernels/ops/cuda_form.h"
 #include "kernels/ops/math/elements.h"
 #include "kernels/ops/rope/rope.h"
 
@@ -61,10 +62,12 @@ void BuildRopeTables(int64_t positions, int64_t rot_dim, const float* inv_freq,
 }
 
 void RopeForward(const RopeArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&RopeForward>(args, stream)) return;
   Rotate(args, 1.0f);
 }
 
 void RopeBackward(const RopeArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&RopeBackward>(args, stream)) return;
   Rotate(args, -1.0f);
 }
 

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "kernels/ops/cuda_form.h"
 #include "kernels/ops/math/simd.h"
 #include "kernels/ops/math/vec_math.h"
 #include "kernels/ops/router/router.h"
@@ -104,6 +105,7 @@ void SoftmaxGrad(const float* scores, int64_t count, float* d_logits) {
 }  // namespace
 
 void RouterForward(const RouterForwardArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&RouterForward>(args, stream)) return;
   const int64_t experts = args.config.num_experts;
   const int64_t topk = args.config.topk;
   std::memset(args.counts, 0, experts * sizeof(int32_t));
@@ -120,6 +122,7 @@ void RouterForward(const RouterForwardArgs& args, device::Stream& stream) {
 }
 
 void RouterBackward(const RouterBackwardArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&RouterBackward>(args, stream)) return;
   const RouterConfig& config = args.config;
   const int64_t experts = config.num_experts;
   for (int64_t token = 0; token < args.tokens; ++token) {

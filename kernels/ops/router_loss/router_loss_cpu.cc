@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/ops/cuda_form.h"
 #include "kernels/ops/router_loss/router_loss.h"
 
 namespace weft::ops {
@@ -33,6 +34,7 @@ double Weighed(double factor, const float* weight) {
 }  // namespace
 
 void ScoreSums(const ScoreSumsArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&ScoreSums>(args, stream)) return;
   std::fill(args.sums, args.sums + args.num_experts, 0.0);
   const float* scores = args.scores;
   for (int64_t t = 0; t < args.tokens; ++t) {
@@ -41,11 +43,13 @@ void ScoreSums(const ScoreSumsArgs& args, device::Stream& stream) {
 }
 
 void CountsToFloats(const CountsToFloatsArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&CountsToFloats>(args, stream)) return;
   std::copy(args.x, args.x + args.count, args.out);
   std::fill(args.out + args.count, args.out + args.padded, 0.0f);
 }
 
 void BalanceLoss(const BalanceLossArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&BalanceLoss>(args, stream)) return;
   double sum = 0;
   for (int64_t e = 0; e < args.num_experts; ++e) {
     sum += args.counts[e] * args.sums[e];
@@ -54,6 +58,7 @@ void BalanceLoss(const BalanceLossArgs& args, device::Stream& stream) {
 }
 
 void BalanceGrad(const BalanceGradArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&BalanceGrad>(args, stream)) return;
   const double factor = Weighed(args.factor, args.weight);
   float* d_scores = args.d_scores;
   for (int64_t t = 0; t < args.tokens; ++t) {
@@ -66,6 +71,7 @@ void BalanceGrad(const BalanceGradArgs& args, device::Stream& stream) {
 
 void GroupBalanceLoss(const GroupBalanceLossArgs& args,
                       device::Stream& stream) {
+  if (RunOnCuda<&GroupBalanceLoss>(args, stream)) return;
   std::fill(args.counts, args.counts + args.groups * args.num_experts, 0);
   double sum = 0;
   for (int64_t g = 0; g < args.groups; ++g) {
@@ -80,6 +86,7 @@ void GroupBalanceLoss(const GroupBalanceLossArgs& args,
 
 void GroupBalanceGrad(const GroupBalanceGradArgs& args,
                       device::Stream& stream) {
+  if (RunOnCuda<&GroupBalanceGrad>(args, stream)) return;
   const double factor = Weighed(args.factor, args.weight);
   float* d_scores = args.d_scores;
   for (int64_t g = 0; g < args.groups; ++g) {
@@ -94,6 +101,7 @@ void GroupBalanceGrad(const GroupBalanceGradArgs& args,
 }
 
 void ZLoss(const ZLossArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&ZLoss>(args, stream)) return;
   double sum = 0;
   for (int64_t t = 0; t < args.tokens; ++t) {
     const double lse =
@@ -105,6 +113,7 @@ void ZLoss(const ZLossArgs& args, device::Stream& stream) {
 }
 
 void ZGrad(const ZGradArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&ZGrad>(args, stream)) return;
   const double factor = Weighed(args.factor, args.weight);
   const float* scores = args.scores;
   float* d_logits = args.d_logits;

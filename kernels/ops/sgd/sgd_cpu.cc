@@ -1,6 +1,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/ops/cuda_form.h"
 #include "kernels/ops/math/elements.h"
 #include "kernels/ops/sgd/sgd.h"
 
@@ -40,6 +41,7 @@ void Update(const SgdArgs& args, const T* grad) {
 }  // namespace
 
 void Sgd(const SgdArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&Sgd>(args, stream)) return;
   WithElementType(args.grad.dtype, [&](auto type) {
     Update(args, Elements<decltype(type)>(args.grad));
   });

@@ -1,3 +1,4 @@
+#include "kernels/ops/cuda_form.h"
 #include "kernels/ops/math/elements.h"
 #include "kernels/ops/squared_relu/squared_relu.h"
 
@@ -45,12 +46,14 @@ void Backward(const SquaredReluBackwardArgs& args) {
 
 void SquaredReluForward(const SquaredReluForwardArgs& args,
                         device::Stream& stream) {
+  if (RunOnCuda<&SquaredReluForward>(args, stream)) return;
   WithElementType(args.out.dtype,
                   [&](auto type) { Forward<decltype(type)>(args); });
 }
 
 void SquaredReluBackward(const SquaredReluBackwardArgs& args,
                          device::Stream& stream) {
+  if (RunOnCuda<&SquaredReluBackward>(args, stream)) return;
   WithElementType(args.d_x.dtype,
                   [&](auto type) { Backward<decltype(type)>(args); });
 }

@@ -1,3 +1,4 @@
+#include "kernels/ops/cuda_form.h"
 #include "kernels/ops/math/elements.h"
 #include "kernels/ops/sum_squares/sum_squares.h"
 
@@ -24,6 +25,7 @@ double Sum(const T* x, int64_t count) {
 }  // namespace
 
 void SumSquares(const SumSquaresArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&SumSquares>(args, stream)) return;
   double total = 0;
   WithElementType(args.x.dtype, [&](auto type) {
     total = Sum(Elements<decltype(type)>(args.x), args.count);

@@ -1,3 +1,4 @@
+#include "kernels/ops/cuda_form.h"
 #include "kernels/ops/math/elements.h"
 #include "kernels/ops/math/vec_math.h"
 #include "kernels/ops/swiglu/swiglu.h"
@@ -51,11 +52,13 @@ void Backward(const SwigluBackwardArgs& args) {
 }  // namespace
 
 void SwigluForward(const SwigluForwardArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&SwigluForward>(args, stream)) return;
   WithElementType(args.out.dtype,
                   [&](auto type) { Forward<decltype(type)>(args); });
 }
 
 void SwigluBackward(const SwigluBackwardArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&SwigluBackward>(args, stream)) return;
   WithElementType(args.d_gate_up.dtype,
                   [&](auto type) { Backward<decltype(type)>(args); });
 }

@@ -1,6 +1,7 @@
 #include "kernels/ops/testing/testing.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -23,11 +24,23 @@ class Inline : public device::Stream {
   absl::Status Synchronize() override { return absl::OkStatus(); }
 };
 
+device::Stream* gpu_stream = nullptr;
+Memory test_memory = {&std::malloc, &std::free};
+
 }  // namespace
+
+void UseGpu(device::Stream& stream, const Memory& memory) {
+  gpu_stream = &stream;
+  test_memory = memory;
+}
+
+bool OnGpu() { return gpu_stream != nullptr; }
+
+const Memory& internal::TestMemory() { return test_memory; }
 
 device::Stream& InlineStream() {
   static Inline stream;
-  return stream;
+  return gpu_stream != nullptr ? *gpu_stream : stream;
 }
 
 Floats RandomFloats(int64_t count, uint64_t seed, double stddev) {

@@ -1,8 +1,12 @@
-// What tests and benchmarks of ops share: inputs, comparisons, and gradients
-// by central differences of a double-precision forward.
+// What tests and benchmarks of ops share: memory, inputs, comparisons, and
+// gradients by central differences of a double-precision forward.
+//
+// A test runs on the CPU and, linked with :cuda_main, on a GPU: ops are given
+// InlineStream() and memory of Vector<T> alone.
 #ifndef WEFT_KERNELS_OPS_TESTING_TESTING_H_
 #define WEFT_KERNELS_OPS_TESTING_TESTING_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -13,11 +17,47 @@
 
 namespace weft::ops::testing {
 
-using Floats = std::vector<float>;
-using Halves = std::vector<Bf16>;
-using Doubles = std::vector<double>;
+// Memory that the host and the device under test can use.
+struct Memory {
+  void* (*allocate)(size_t bytes);
+  void (*release)(void* data);
+};
 
-// A stream that runs what it is given at once. For calling ops.
+// Called before the tests by the main() of a GPU. `stream` outlives them.
+void UseGpu(device::Stream& stream, const Memory& memory);
+bool OnGpu();
+
+namespace internal {
+
+const Memory& TestMemory();
+
+template <typename T>
+struct Allocator {
+  using value_type = T;
+
+  Allocator() = default;
+  template <typename U>
+  Allocator(const Allocator<U>&) {}
+
+  T* allocate(size_t count) {
+    return static_cast<T*>(TestMemory().allocate(count * sizeof(T)));
+  }
+  void deallocate(T* data, size_t) { TestMemory().release(data); }
+
+  friend bool operator==(const Allocator&, const Allocator&) { return true; }
+  friend bool operator!=(const Allocator&, const Allocator&) { return false; }
+};
+
+}  // namespace internal
+
+template <typename T>
+using Vector = std::vector<T, internal::Allocator<T>>;
+using Floats = Vector<float>;
+using Halves = Vector<Bf16>;
+using Doubles = Vector<double>;
+using Ints = Vector<int32_t>;
+
+// A stream that has run what it is given when the call returns.
 device::Stream& InlineStream();
 
 // `count` normal values; the same for the same seed.

@@ -1,0 +1,56 @@
+// An NVIDIA GPU as a device: streams are CUDA streams.
+//
+//   ASSIGN_OR_RETURN(std::unique_ptr<device::Device> device,
+//                    device::CreateCudaDevice({}));
+#ifndef WEFT_KERNELS_DEVICE_CUDA_CUDA_DEVICE_H_
+#define WEFT_KERNELS_DEVICE_CUDA_CUDA_DEVICE_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "kernels/device/device.h"
+
+namespace weft::device {
+
+struct CudaDeviceOptions {
+  // Among the devices that this process sees.
+  int ordinal = 0;
+
+  // Bytes that all buffers of Allocate() and workspaces may hold together; 0:
+  // what the device has.
+  int64_t memory_limit_bytes = 0;
+
+  // Of the stream named "compute", and of each other stream; see
+  // cuda/launch.h. Charged to kStaging.
+  int64_t compute_workspace_bytes = int64_t{512} << 20;
+  int64_t workspace_bytes = int64_t{16} << 20;
+};
+
+// Makes a device of compute capability 9.0. FAILED_PRECONDITION, naming what
+// was found and what is needed, when there is none.
+//
+// Guarantees, beyond those of device::Device:
+// - The stream named "compute" has the lowest priority, all others the highest.
+// - Work runs on the launching thread when it is launched, and enqueues. So
+//   does Poison(); ReturnPages() does nothing.
+// - Synchronize() of an event comes back when the device fails, although the
+//   GPU may still be busy; that of a stream waits for the GPU.
+// - Buffers come from plain cudaMalloc: they can be shared with processes of
+//   the same host. Memory of AllocateHost() is pinned and mapped: device code
+//   can use it by the same address.
+// - Streams, events and buffers may be destroyed after their device.
+absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(
+    CudaDeviceOptions options);
+
+// What has happened on a CUDA device since its creation.
+struct CudaCounters {
+  int64_t allocations = 0;  // of device and pinned memory
+  int64_t host_waits = 0;   // Synchronize() of events and streams
+};
+// Requires: `device` is one of CreateCudaDevice(). Any thread.
+CudaCounters CountersOf(const Device& device);
+
+}  // namespace weft::device
+
+#endif  // WEFT_KERNELS_DEVICE_CUDA_CUDA_DEVICE_H_
