@@ -16,6 +16,7 @@ _NVCC_FLAGS = [
     "-O3",
     "-gencode=arch=compute_90a,code=sm_90a",
     "-lineinfo",
+    "--compress-mode=size",
     "--expt-relaxed-constexpr",
     "-Werror=all-warnings",
     "-Xcompiler=-fPIC,-Wall,-Wextra,-Werror,-Wno-unused-parameter,-Wno-sign-compare",

@@ -19,6 +19,11 @@
 //
 // All tensors of a call have one format. Everything between them, probabilities
 // included, is fp32.
+//
+// On CUDA: head_dim is at most 256, tensors are aligned to 16 bytes and
+// `scratch` is not used. In bf16, heads of 64 or 128 in sequences of a multiple
+// of 128 tokens go through cuDNN, whose tensor cores take what they multiply in
+// bf16: p, ds, and the parts of dk and dv that are summed over query heads.
 #ifndef WEFT_KERNELS_OPS_ATTENTION_ATTENTION_H_
 #define WEFT_KERNELS_OPS_ATTENTION_ATTENTION_H_
 

@@ -10,6 +10,7 @@ namespace weft::ops {
 namespace {
 
 using testing::Close;
+using testing::CloseInNorm;
 using testing::Doubles;
 using testing::Floats;
 using testing::Halves;
@@ -66,6 +67,42 @@ Doubles Reference(const AttentionShape& s, const Doubles& qkv,
     }
   }
   return out;
+}
+
+// d loss / d qkv of loss = sum(out * d_out), straight from the definition.
+Doubles ReferenceGradient(const AttentionShape& s, const Doubles& qkv,
+                          const Doubles& d_out) {
+  Doubles d_qkv(qkv.size());
+  Doubles lse;
+  const Doubles out = Reference(s, qkv, &lse);
+  const int64_t d = s.head_dim;
+  for (int64_t t = 0; t < s.tokens(); ++t) {
+    for (int64_t h = 0; h < s.num_heads; ++h) {
+      const int64_t group = h / (s.num_heads / s.num_kv_heads);
+      const int64_t q_at = t * s.qkv_width() + h * d;
+      const double* dy = &d_out[t * s.out_width() + h * d];
+      const double* y = &out[t * s.out_width() + h * d];
+      for (int64_t u = t / s.seq * s.seq; u <= t; ++u) {
+        const int64_t k_at = u * s.qkv_width() + (s.num_heads + group) * d;
+        const int64_t v_at = k_at + s.num_kv_heads * d;
+        double score = 0;
+        double d_p = 0;
+        for (int64_t i = 0; i < d; ++i) {
+          score += qkv[q_at + i] * qkv[k_at + i];
+          d_p += dy[i] * (qkv[v_at + i] - y[i]);
+        }
+        const double p = std::exp(score * static_cast<double>(s.scale) -
+                                  lse[t * s.num_heads + h]);
+        const double ds = p * d_p * static_cast<double>(s.scale);
+        for (int64_t i = 0; i < d; ++i) {
+          d_qkv[q_at + i] += ds * qkv[k_at + i];
+          d_qkv[k_at + i] += ds * qkv[q_at + i];
+          d_qkv[v_at + i] += p * dy[i];
+        }
+      }
+    }
+  }
+  return d_qkv;
 }
 
 class Attention : public ::testing::TestWithParam<Case> {
@@ -166,6 +203,120 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"OneOverABlock", 1, 65, 1, 1, 2},
         Case{"SeveralBlocks", 1, 133, 2, 1, 2}, Case{"Empty", 0, 8, 2, 1, 4}),
     [](const auto& info) { return info.param.name; });
+
+// Columns [from, to) of rows of `width`.
+template <typename T>
+T Columns(const T& rows, int64_t width, int64_t from, int64_t to) {
+  T columns;
+  for (size_t row = 0; row < rows.size(); row += width) {
+    columns.insert(columns.end(), rows.begin() + row + from,
+                   rows.begin() + row + to);
+  }
+  return columns;
+}
+
+// Head sizes as models have them, and sequences of several tiles.
+class AttentionSizes : public ::testing::TestWithParam<Case> {
+ protected:
+  static AttentionShape ShapeOf(const Case& c) {
+    AttentionShape s = c.Shape();
+    s.scale = 1 / std::sqrt(static_cast<float>(s.head_dim));
+    return s;
+  }
+
+  // `bound` is of the error's norm, relative; of q, k and v apart.
+  void ExpectGradient(const Floats& d_qkv, const Doubles& expected,
+                      double bound) {
+    const int64_t width = s_.qkv_width();
+    const int64_t k = s_.num_heads * s_.head_dim;
+    const int64_t v = k + s_.num_kv_heads * s_.head_dim;
+    EXPECT_TRUE(CloseInNorm(Columns(d_qkv, width, 0, k),
+                            Columns(expected, width, 0, k), bound));
+    EXPECT_TRUE(CloseInNorm(Columns(d_qkv, width, k, v),
+                            Columns(expected, width, k, v), bound));
+    EXPECT_TRUE(CloseInNorm(Columns(d_qkv, width, v, width),
+                            Columns(expected, width, v, width), bound));
+  }
+
+  const AttentionShape s_ = ShapeOf(GetParam());
+  const Halves qkv_ = Rounded(RandomFloats(s_.tokens() * s_.qkv_width(), 1));
+  const Halves d_out_ = Rounded(RandomFloats(s_.tokens() * s_.out_width(), 2));
+  Floats scratch_ = Unwritten(AttentionBackwardScratchElements(s_));
+  Floats lse_ = Unwritten(s_.tokens() * s_.num_heads);
+};
+
+TEST_P(AttentionSizes, Fp32MatchesDoubles) {
+  const Floats qkv = Widened(qkv_);
+  const Floats d_out = Widened(d_out_);
+  Floats out = Unwritten(d_out.size());
+  Floats d_qkv = Unwritten(qkv.size());
+  AttentionForward({s_, qkv.data(), out.data(), lse_.data(), scratch_.data()},
+                   InlineStream());
+  AttentionBackward({s_, qkv.data(), out.data(), lse_.data(), d_out.data(),
+                     d_qkv.data(), scratch_.data()},
+                    InlineStream());
+  const Doubles x = testing::ToDoubles(qkv);
+  Doubles lse;
+  EXPECT_TRUE(Close(out, Reference(s_, x, &lse), 4e-6, 4e-6));
+  EXPECT_TRUE(Close(lse_, lse, 4e-6, 1e-6));
+  const Doubles expected = ReferenceGradient(s_, x, testing::ToDoubles(d_out));
+  EXPECT_TRUE(Close(d_qkv, expected, 2e-5, 2e-5));
+  ExpectGradient(d_qkv, expected, 2e-6);
+}
+
+// Where tensor cores multiply, probabilities and what comes from them are
+// rounded to bf16, too.
+TEST_P(AttentionSizes, Bf16IsCloseToDoubles) {
+  const Halves unwritten = Rounded(Unwritten(qkv_.size()));
+  Halves out(unwritten.begin(), unwritten.begin() + d_out_.size());
+  Halves d_qkv = unwritten;
+  AttentionForward({s_, qkv_.data(), out.data(), lse_.data(), scratch_.data()},
+                   InlineStream());
+  AttentionBackward({s_, qkv_.data(), out.data(), lse_.data(), d_out_.data(),
+                     d_qkv.data(), scratch_.data()},
+                    InlineStream());
+  const Doubles x = testing::ToDoubles(Widened(qkv_));
+  Doubles lse;
+  const Doubles expected = Reference(s_, x, &lse);
+  EXPECT_TRUE(CloseInNorm(Widened(out), expected, 4e-3));
+  EXPECT_TRUE(Close(Widened(out), expected, 1.5e-2, 1.5e-2));
+  EXPECT_TRUE(Close(lse_, lse, 1e-4, 1e-5));
+  ExpectGradient(Widened(d_qkv),
+                 ReferenceGradient(s_, x, testing::ToDoubles(Widened(d_out_))),
+                 8e-3);
+}
+
+TEST_P(AttentionSizes, Bf16RepeatsToTheBit) {
+  Halves out[2];
+  Halves d_qkv[2];
+  Floats lse[2];
+  for (int run = 0; run < 2; ++run) {
+    out[run].resize(d_out_.size());
+    d_qkv[run].resize(qkv_.size());
+    lse[run] = Unwritten(lse_.size());
+    AttentionForward(
+        {s_, qkv_.data(), out[run].data(), lse[run].data(), scratch_.data()},
+        InlineStream());
+    AttentionBackward({s_, qkv_.data(), out[run].data(), lse[run].data(),
+                       d_out_.data(), d_qkv[run].data(), scratch_.data()},
+                      InlineStream());
+  }
+  EXPECT_TRUE(SameBits(out[0], out[1]));
+  EXPECT_TRUE(SameBits(lse[0], lse[1]));
+  EXPECT_TRUE(SameBits(d_qkv[0], d_qkv[1]));
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, AttentionSizes,
+                         ::testing::Values(Case{"Heads16", 2, 200, 6, 2, 16},
+                                           Case{"Heads40Odd", 1, 131, 3, 1, 40},
+                                           Case{"Heads64", 2, 128, 4, 2, 64},
+                                           Case{"Heads64Odd", 1, 77, 2, 1, 64},
+                                           Case{"Heads96", 1, 150, 2, 2, 96},
+                                           Case{"Heads128", 1, 256, 4, 1, 128},
+                                           Case{"Heads128AsManyKeyHeads", 1,
+                                                128, 2, 2, 128},
+                                           Case{"Heads256", 1, 100, 2, 1, 256}),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(AttentionTest, DoesNotReadTheFuture) {
   const AttentionShape s = {1, 70, 1, 1, 4, 0.5f};
