@@ -1,4 +1,4 @@
-#include "worker/service/cpu_rank.h"
+#include "worker/service/device_rank.h"
 
 #include <algorithm>
 #include <optional>
@@ -13,8 +13,6 @@
 #include "base/status_macros.h"
 #include "data/sampler.h"
 #include "kernels/comm/cancellation.h"
-#include "kernels/comm/ucx/ucx.h"
-#include "kernels/device/cpu/cpu_device.h"
 #include "schedule/plan.h"
 #include "worker/exec/initial_weights.h"
 #include "worker/service/initial_checkpoint.h"
@@ -26,13 +24,13 @@ constexpr int64_t kDefaultCollectiveTimeoutMs = 60000;
 
 // One transport for every stream that communicates, in the order in which all
 // ranks list their addresses.
-enum Transport { kEp, kGather, kReduce, kNumTransports };
+enum TransportIndex { kEp, kGather, kReduce, kNumTransports };
 constexpr const char* kTransportNames[] = {"ep", "gather", "reduce"};
 
 // A communicator of a rank, and where the engine wants it.
 struct Group {
   const char* name;
-  Transport transport;
+  TransportIndex transport;
   int id;  // in its transport
   fsdp::Axis axis;
   comm::Communicator* exec::Communicators::*slot;
@@ -86,13 +84,14 @@ absl::Status CheckHeldOut(const v1::TrainingJob& job, int64_t held_out) {
       "hold out more"));
 }
 
-class CpuRank : public Rank {
+class DeviceRank : public Rank {
  public:
-  CpuRank(const CpuRankOptions& options, const worker::v1::Prepare& prepare)
+  DeviceRank(const DeviceRankOptions& options,
+             const worker::v1::Prepare& prepare)
       : options_(options), prepare_(prepare) {}
 
   // The streams end first, then what their collectives use, then the memory.
-  ~CpuRank() override {
+  ~DeviceRank() override {
     Cancel(absl::CancelledError("the job is over"));
     engine_.reset();
     communicators_.clear();
@@ -109,7 +108,7 @@ class CpuRank : public Rank {
     RETURN_IF_ERROR(OpenDevice());
     Addresses addresses;
     for (int t = 0; t < kNumTransports; ++t) {
-      comm::UcxTransportOptions transport;
+      TransportOptions transport;
       transport.name = kTransportNames[t];
       transport.rank = binding_.rank;
       transport.world = binding_.world.size;
@@ -117,7 +116,7 @@ class CpuRank : public Rank {
       transport.cancellation = cancellation_.get();
       transport.device = device_.get();
       ASSIGN_OR_RETURN(transports_.emplace_back(),
-                       comm::UcxTransport::Create(transport),
+                       options_.backend->CreateTransport(transport),
                        _ << "opening transport " << kTransportNames[t]);
       addresses.push_back(transports_.back()->address());
     }
@@ -225,18 +224,19 @@ class CpuRank : public Rank {
   }
 
   absl::Status OpenDevice() {
-    device::CpuDeviceOptions device;
-    device.memory_limit_bytes = options_.device_memory_bytes;
-    device.stream_queue_capacity = CommandsOf(train_);
+    DeviceNeeds needs;
+    needs.memory_limit_bytes = options_.device_memory_bytes;
+    needs.stream_commands = CommandsOf(train_);
     for (const auto* other : {&eval_, &tapped_}) {
       if (!other->has_value()) continue;
-      device.stream_queue_capacity =
-          std::max(device.stream_queue_capacity, CommandsOf(**other));
+      needs.stream_commands =
+          std::max(needs.stream_commands, CommandsOf(**other));
     }
     MutexLock lock(&mu_);
     if (!cancelled_.ok()) return cancelled_;
     ASSIGN_OR_RETURN(cancellation_, comm::Cancellation::Create());
-    ASSIGN_OR_RETURN(device_, device::CreateCpuDevice(device));
+    ASSIGN_OR_RETURN(device_,
+                     options_.backend->CreateDevice(options_.ordinal, needs));
     return absl::OkStatus();
   }
 
@@ -274,7 +274,7 @@ class CpuRank : public Rank {
     return absl::OkStatus();
   }
 
-  const CpuRankOptions options_;
+  const DeviceRankOptions options_;
   const worker::v1::Prepare& prepare_;  // of the session, which owns this
   schedule::Binding binding_;
   schedule::Program train_;
@@ -291,27 +291,27 @@ class CpuRank : public Rank {
   std::unique_ptr<comm::Cancellation> cancellation_;
   std::unique_ptr<device::Device> device_;
 
-  std::vector<std::unique_ptr<comm::UcxTransport>> transports_;
+  std::vector<std::unique_ptr<Transport>> transports_;
   std::vector<std::unique_ptr<comm::Communicator>> communicators_;
   std::unique_ptr<exec::Engine> engine_;
 };
 
-class CpuRankFactory : public RankFactory {
+class DeviceRankFactory : public RankFactory {
  public:
-  explicit CpuRankFactory(CpuRankOptions options) : options_(options) {}
+  explicit DeviceRankFactory(DeviceRankOptions options) : options_(options) {}
 
   std::unique_ptr<Rank> Create(const worker::v1::Prepare& prepare) override {
-    return std::make_unique<CpuRank>(options_, prepare);
+    return std::make_unique<DeviceRank>(options_, prepare);
   }
 
  private:
-  const CpuRankOptions options_;
+  const DeviceRankOptions options_;
 };
 
 }  // namespace
 
-std::unique_ptr<RankFactory> MakeCpuRankFactory(CpuRankOptions options) {
-  return std::make_unique<CpuRankFactory>(options);
+std::unique_ptr<RankFactory> MakeDeviceRankFactory(DeviceRankOptions options) {
+  return std::make_unique<DeviceRankFactory>(options);
 }
 
 }  // namespace weft::service

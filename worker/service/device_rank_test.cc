@@ -1,4 +1,4 @@
-#include "worker/service/cpu_rank.h"
+#include "worker/service/device_rank.h"
 
 #include <cstdint>
 #include <cstring>
@@ -39,7 +39,7 @@ absl::StatusOr<std::string> WriteDataset() {
   return prefix;
 }
 
-class CpuRankTest : public ::testing::Test {
+class DeviceRankTest : public ::testing::Test {
  protected:
   void SetUp() override {
     ASSERT_OK_AND_ASSIGN(const std::string prefix, WriteDataset());
@@ -49,9 +49,9 @@ class CpuRankTest : public ::testing::Test {
     job_ = exec::testing::MakeJob(tiny);
     job_.mutable_data()->set_prefix(prefix);
     job_.mutable_data()->set_validation_fraction(0.05);  // 10 samples
-    CpuRankOptions options;
+    DeviceRankOptions options;
     options.clock = &RealClock();
-    factory_ = MakeCpuRankFactory(options);
+    factory_ = MakeDeviceRankFactory(options);
   }
 
   // What the coordinator sends for job_.
@@ -81,7 +81,7 @@ class CpuRankTest : public ::testing::Test {
   std::unique_ptr<RankFactory> factory_;
 };
 
-TEST_F(CpuRankTest, TrainsAndValidatesOnAllThatIsHeldOut) {
+TEST_F(DeviceRankTest, TrainsAndValidatesOnAllThatIsHeldOut) {
   const worker::v1::Prepare prepare = Prepare();
   const std::unique_ptr<Rank> rank = factory_->Create(prepare);
   ASSERT_OK_AND_ASSIGN(const Addresses own, rank->Open());
@@ -98,7 +98,7 @@ TEST_F(CpuRankTest, TrainsAndValidatesOnAllThatIsHeldOut) {
   EXPECT_GT(rank->device_bytes()[0], 0);
 }
 
-TEST_F(CpuRankTest, TapsWithTheProgramThatTheJobAsksFor) {
+TEST_F(DeviceRankTest, TapsWithTheProgramThatTheJobAsksFor) {
   job_.mutable_output()->set_tap_step(1);
   job_.mutable_output()->add_taps("head.logits");
   const worker::v1::Prepare prepare = Prepare();
@@ -131,7 +131,7 @@ TEST_F(CpuRankTest, TapsWithTheProgramThatTheJobAsksFor) {
                        HasSubstr("of microbatch 0 is not tapped")));
 }
 
-TEST_F(CpuRankTest, StartsFromACheckpoint) {
+TEST_F(DeviceRankTest, StartsFromACheckpoint) {
   const std::string folder = ::testing::TempDir();
   ASSERT_OK(WriteMixtral(folder));
   *job_.mutable_model() = MixtralJob().model();
@@ -159,7 +159,7 @@ TEST_F(CpuRankTest, StartsFromACheckpoint) {
   EXPECT_OK(rank->engine().RunStep(1, /*control_word=*/0, &result));
 }
 
-TEST_F(CpuRankTest, ACheckpointOfAnotherModelIsRefused) {
+TEST_F(DeviceRankTest, ACheckpointOfAnotherModelIsRefused) {
   const std::string folder = ::testing::TempDir();
   ASSERT_OK(WriteMixtral(folder));
   job_.mutable_init()->set_hugging_face(folder);
@@ -168,7 +168,7 @@ TEST_F(CpuRankTest, ACheckpointOfAnotherModelIsRefused) {
                        HasSubstr("model.num_layers=3, the checkpoint has 2")));
 }
 
-TEST_F(CpuRankTest, SamplesAreWholeSequencesWhenTheJobSaysSo) {
+TEST_F(DeviceRankTest, SamplesAreWholeSequencesWhenTheJobSaysSo) {
   job_.mutable_data()->set_sample_kind(v1::SAMPLE_KIND_SEQUENCE);
   EXPECT_THAT(Open(Prepare()),
               StatusIs(absl::StatusCode::kInvalidArgument,
@@ -176,7 +176,7 @@ TEST_F(CpuRankTest, SamplesAreWholeSequencesWhenTheJobSaysSo) {
                                  "have sequence_length + 1 = 7")));
 }
 
-TEST_F(CpuRankTest, ACancelEndsOpen) {
+TEST_F(DeviceRankTest, ACancelEndsOpen) {
   const worker::v1::Prepare prepare = Prepare();
   const std::unique_ptr<Rank> rank = factory_->Create(prepare);
   rank->Cancel(absl::CancelledError("told to stop"));
@@ -184,7 +184,7 @@ TEST_F(CpuRankTest, ACancelEndsOpen) {
                                      HasSubstr("told to stop")));
 }
 
-TEST_F(CpuRankTest, ACancelEndsConnect) {
+TEST_F(DeviceRankTest, ACancelEndsConnect) {
   const worker::v1::Prepare prepare = Prepare();
   const std::unique_ptr<Rank> rank = factory_->Create(prepare);
   ASSERT_OK_AND_ASSIGN(const Addresses own, rank->Open());
@@ -193,14 +193,14 @@ TEST_F(CpuRankTest, ACancelEndsConnect) {
                                              HasSubstr("told to stop")));
 }
 
-TEST_F(CpuRankTest, OtherUnitsAreRefused) {
+TEST_F(DeviceRankTest, OtherUnitsAreRefused) {
   worker::v1::Prepare prepare = Prepare();
   prepare.mutable_units()->set_hash(prepare.units().hash() + 1);
   EXPECT_THAT(Open(prepare), StatusIs(absl::StatusCode::kFailedPrecondition,
                                       HasSubstr("FSDP units differ")));
 }
 
-TEST_F(CpuRankTest, ProgramsOfTheWrongKindAreRefused) {
+TEST_F(DeviceRankTest, ProgramsOfTheWrongKindAreRefused) {
   worker::v1::Prepare prepare = Prepare();
   *prepare.mutable_eval() = prepare.train();
   EXPECT_THAT(Open(prepare), StatusIs(absl::StatusCode::kInvalidArgument,
@@ -215,7 +215,7 @@ TEST_F(CpuRankTest, ProgramsOfTheWrongKindAreRefused) {
                                       HasSubstr("eval.batches=5")));
 }
 
-TEST_F(CpuRankTest, ValidationOnMoreThanIsHeldOutIsRefused) {
+TEST_F(DeviceRankTest, ValidationOnMoreThanIsHeldOutIsRefused) {
   job_.mutable_eval()->set_batches(6);
   EXPECT_THAT(
       Open(Prepare()),
@@ -233,7 +233,7 @@ TEST_F(CpuRankTest, ValidationOnMoreThanIsHeldOutIsRefused) {
                        EndsWith("holds out 1; hold out more")));
 }
 
-TEST_F(CpuRankTest, AMissingDatasetIsNamed) {
+TEST_F(DeviceRankTest, AMissingDatasetIsNamed) {
   job_.mutable_data()->set_prefix("/not-there/text");
   EXPECT_THAT(Open(Prepare()), StatusIs(absl::StatusCode::kNotFound,
                                         HasSubstr("/not-there/text")));

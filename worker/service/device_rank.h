@@ -1,17 +1,20 @@
-// CpuRank: a rank on the CPU device, with UCX between ranks.
-#ifndef WEFT_WORKER_SERVICE_CPU_RANK_H_
-#define WEFT_WORKER_SERVICE_CPU_RANK_H_
+// DeviceRank: a rank on a device of this machine.
+#ifndef WEFT_WORKER_SERVICE_DEVICE_RANK_H_
+#define WEFT_WORKER_SERVICE_DEVICE_RANK_H_
 
 #include <cstdint>
 #include <memory>
 
 #include "base/clock.h"
 #include "worker/exec/engine.h"
+#include "worker/service/backend.h"
 #include "worker/service/rank.h"
 
 namespace weft::service {
 
-struct CpuRankOptions {
+struct DeviceRankOptions {
+  const Backend* backend = &CpuBackend();
+  int ordinal = 0;                  // of the device
   int64_t device_memory_bytes = 0;  // 0: no limit
   exec::ReleasedMemory released_memory = exec::ReleasedMemory::kKeep;
   // Fails a step whose resident memory exceeds the plan's live set; tests only.
@@ -22,8 +25,8 @@ struct CpuRankOptions {
 };
 
 // Makes ranks with these options.
-std::unique_ptr<RankFactory> MakeCpuRankFactory(CpuRankOptions options);
+std::unique_ptr<RankFactory> MakeDeviceRankFactory(DeviceRankOptions options);
 
 }  // namespace weft::service
 
-#endif  // WEFT_WORKER_SERVICE_CPU_RANK_H_
+#endif  // WEFT_WORKER_SERVICE_DEVICE_RANK_H_

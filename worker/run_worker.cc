@@ -1,0 +1,246 @@
+#include "worker/run_worker.h"
+
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/flag_parser.h"
+#include "base/logging.h"
+#include "base/status_macros.h"
+#include "worker/service/attachment.h"
+#include "worker/service/backend.h"
+#include "worker/service/daemon.h"
+#include "worker/service/device_rank.h"
+#include "worker/service/flag_rules.h"
+#include "worker/service/outbox.h"
+#include "worker/service/process_figures.h"
+#include "worker/service/signal_watcher.h"
+#include "worker/telemetry/http_server.h"
+#include "worker/telemetry/metrics.h"
+
+ABSL_FLAG(std::string, coordinator, "127.0.0.1:7070",
+          "Coordinator to attach to, HOST:PORT.");
+ABSL_FLAG(std::string, worker_id, "",
+          "Name of this worker; empty: the coordinator names it.");
+ABSL_FLAG(std::string, device, "cpu",
+          "Device to own, KIND or KIND:ORDINAL: cpu, and cuda in a build with "
+          "CUDA.");
+ABSL_FLAG(int64_t, device_memory, 0,
+          "Device memory a job may use, bytes; 0: no limit.");
+ABSL_FLAG(std::string, http_address, "127.0.0.1:0",
+          "Where /, /metrics and /healthz are served, ADDRESS:PORT; port 0 "
+          "takes a free one; empty: nowhere.");
+ABSL_FLAG(std::string, released_memory, "keep",
+          "What happens to device memory whose content is dead: keep, poison "
+          "(fill with NaN) or return (give its pages back).");
+ABSL_FLAG(bool, check_live_set, false,
+          "Fail a step whose resident memory exceeds the plan's live set; "
+          "needs --released_memory=return; slow.");
+ABSL_FLAG(bool, measure_memory, false,
+          "Report the peak of memory really resident in a step, instead of the "
+          "plan's; needs --released_memory=return; slow.");
+ABSL_FLAG(absl::Duration, grace, absl::Seconds(20),
+          "Longest time an orderly end may take after SIGTERM.");
+ABSL_FLAG(int, log_verbosity, 0,
+          "0: one line an event; 1: one a step; 2: one an op.");
+
+namespace weft::service {
+namespace {
+
+constexpr char kSource[] = "worker/main.cc";
+// How long the last messages may take to go out.
+constexpr absl::Duration kDetachPatience = absl::Seconds(2);
+
+// One thread a stream computes; OpenMP inside oneDNN must not add its own. It
+// reads the environment before main(), hence the new start.
+void UseOneThreadPerStream(char** argv) {
+  const char* threads = getenv("OMP_NUM_THREADS");
+  if (threads != nullptr && std::string(threads) == "1") return;
+  setenv("OMP_NUM_THREADS", "1", /*overwrite=*/1);
+  // By its own path, so that process lists go on showing the name.
+  char path[PATH_MAX] = "";
+  if (readlink("/proc/self/exe", path, sizeof(path) - 1) > 0) execv(path, argv);
+  std::cerr << "worker: cannot restart with OMP_NUM_THREADS=1; set it\n";
+  _exit(1);
+}
+
+// What does not concern jobs.
+absl::Status CheckFlags() {
+  RETURN_IF_ERROR(CheckCoordinator(absl::GetFlag(FLAGS_coordinator)));
+  RETURN_IF_ERROR(CheckWorkerId(absl::GetFlag(FLAGS_worker_id)));
+  const std::string http_address = absl::GetFlag(FLAGS_http_address);
+  if (!http_address.empty()) {
+    const absl::Status legal =
+        telemetry::HttpServer::CheckAddress(http_address);
+    if (!legal.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--", legal.message()));
+    }
+  }
+  if (absl::GetFlag(FLAGS_grace) < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--grace=", absl::FormatDuration(absl::GetFlag(FLAGS_grace)),
+        " is negative; how long an orderly end may take"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DeviceRankOptions> RankOptions(
+    absl::Span<const Backend* const> known) {
+  RETURN_IF_ERROR(CheckFlags());
+  DeviceRankOptions options;
+  ASSIGN_OR_RETURN(const DeviceName device,
+                   ParseDevice(absl::GetFlag(FLAGS_device), known));
+  options.backend = device.backend;
+  options.ordinal = device.ordinal;
+  options.clock = &RealClock();
+  options.device_memory_bytes = absl::GetFlag(FLAGS_device_memory);
+  options.check_live_set = absl::GetFlag(FLAGS_check_live_set);
+  options.measure_memory = absl::GetFlag(FLAGS_measure_memory);
+  const std::string released = absl::GetFlag(FLAGS_released_memory);
+  if (options.device_memory_bytes < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--device_memory=", options.device_memory_bytes,
+                     " is negative; bytes, or 0 for no limit"));
+  }
+  if (released == "poison") {
+    options.released_memory = exec::ReleasedMemory::kPoison;
+  } else if (released == "return") {
+    options.released_memory = exec::ReleasedMemory::kReturn;
+  } else if (released != "keep") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--released_memory=", released, " is none of keep, poison, return"));
+  }
+  if (options.check_live_set &&
+      options.released_memory != exec::ReleasedMemory::kReturn) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--check_live_set needs --released_memory=return, not ", released));
+  }
+  if (options.measure_memory &&
+      options.released_memory != exec::ReleasedMemory::kReturn) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--measure_memory needs --released_memory=return, not ", released));
+  }
+  if (options.released_memory == exec::ReleasedMemory::kReturn &&
+      !options.backend->returns_pages()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--released_memory=return: a device of kind ", options.backend->kind(),
+        " cannot give pages back; keep or poison"));
+  }
+  RETURN_IF_ERROR(options.backend->Check(options.ordinal));
+  return options;
+}
+
+worker::v1::Register Identity(const std::string& http_address) {
+  worker::v1::Register identity;
+  identity.set_worker_id(absl::GetFlag(FLAGS_worker_id));
+  std::random_device random;
+  identity.set_incarnation(uint64_t{random()} << 32 | random());
+  char host[256] = "";
+  gethostname(host, sizeof(host) - 1);
+  identity.set_host(host);
+  identity.set_pid(getpid());
+  identity.set_device(absl::GetFlag(FLAGS_device));
+  identity.set_device_memory_bytes(absl::GetFlag(FLAGS_device_memory));
+  identity.set_http_address(http_address);
+  return identity;
+}
+
+// Null when nothing is to be served.
+absl::StatusOr<std::unique_ptr<telemetry::HttpServer>> StartHttp(
+    const telemetry::WorkerMetrics& metrics, const Daemon& daemon) {
+  telemetry::HttpServer::Options options;
+  options.address = absl::GetFlag(FLAGS_http_address);
+  if (options.address.empty()) return nullptr;
+  options.metrics = &metrics;
+  options.status = [&daemon] { return daemon.Status(); };
+  return telemetry::HttpServer::Start(std::move(options));
+}
+
+// Serves jobs until a signal. OK when it ends as asked.
+absl::Status Serve(const DeviceRankOptions& rank_options) {
+  const std::unique_ptr<RankFactory> ranks =
+      MakeDeviceRankFactory(rank_options);
+  std::atomic<int64_t> device_bytes{0};
+  const auto figures = [&] { return ReadProcessFigures(device_bytes.load()); };
+  telemetry::WorkerMetrics metrics(figures);
+  Outbox outbox;
+  Daemon::Options options;
+  options.ranks = ranks.get();
+  options.outbox = &outbox;
+  options.clock = &RealClock();
+  options.metrics = &metrics;
+  options.device_bytes = &device_bytes;
+  Daemon daemon(options);
+  ASSIGN_OR_RETURN(const std::unique_ptr<telemetry::HttpServer> http,
+                   StartHttp(metrics, daemon));
+  Attachment::Options attach;
+  attach.coordinator = absl::GetFlag(FLAGS_coordinator);
+  attach.identity = Identity(http == nullptr ? "" : http->address());
+  attach.outbox = &outbox;
+  attach.handler = &daemon;
+  attach.figures = figures;
+  Attachment attachment(std::move(attach));
+
+  const absl::Status shutting_down =
+      absl::UnavailableError("the worker is shutting down");
+  SignalWatcher watcher(absl::GetFlag(FLAGS_grace),
+                        [&] { daemon.Shutdown(shutting_down); });
+  absl::Status outcome;
+  std::thread reader([&] {
+    outcome = attachment.Run();
+    // Without a coordinator for good, there is nothing left to do.
+    daemon.Shutdown(outcome.ok() ? shutting_down : outcome);
+  });
+  daemon.RunJobs();
+  // What the last job said still goes out.
+  attachment.Shutdown(kDetachPatience);
+  reader.join();
+  return outcome;
+}
+
+}  // namespace
+
+int RunWorker(int argc, char** argv, absl::Span<const Backend* const> known) {
+  const absl::StatusOr<FlagResult> parsed =
+      ParseFlags(std::vector<std::string>(argv + 1, argv + argc), kSource);
+  if (!parsed.ok()) {
+    std::cerr << "worker: " << parsed.status().message() << std::endl;
+    return 2;
+  }
+  if (*parsed == FlagResult::kHelp) {
+    std::cout << "Attaches to a coordinator and trains job after job on one "
+                 "device.\n\n"
+              << DescribeFlags(kSource);
+    return 0;
+  }
+  UseOneThreadPerStream(argv);
+  InitLogging(argv[0], absl::GetFlag(FLAGS_log_verbosity));
+  SignalWatcher::BlockSignals();
+  signal(SIGPIPE, SIG_IGN);
+  const absl::StatusOr<DeviceRankOptions> options = RankOptions(known);
+  if (!options.ok()) {
+    std::cerr << "worker: " << options.status().message() << std::endl;
+    return absl::IsInvalidArgument(options.status()) ? 2 : 1;
+  }
+  const absl::Status outcome = Serve(*options);
+  if (outcome.ok()) return 0;
+  LOG(ERROR) << "ends error=" << LogValue(outcome.ToString());
+  return 1;
+}
+
+}  // namespace weft::service

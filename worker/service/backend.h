@@ -1,0 +1,86 @@
+// Backend: the kind of device a worker owns, and how its ranks talk to others.
+#ifndef WEFT_WORKER_SERVICE_BACKEND_H_
+#define WEFT_WORKER_SERVICE_BACKEND_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "kernels/comm/cancellation.h"
+#include "kernels/comm/communicator.h"
+#include "kernels/device/device.h"
+
+namespace weft::service {
+
+// What the communicators of one stream share: see comm::UcxTransport, whose
+// rules for calls and ids are those of every transport.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // What Connect() of the other ranks takes. Not text.
+  virtual const std::string& address() const = 0;
+  // `addresses` of all ranks, by rank. Once.
+  virtual absl::Status Connect(absl::Span<const std::string> addresses) = 0;
+  virtual absl::StatusOr<std::unique_ptr<comm::Communicator>>
+  CreateCommunicator(absl::string_view name, int id,
+                     absl::Span<const int> ranks) = 0;
+};
+
+// Pointers are borrowed and outlive the transport.
+struct TransportOptions {
+  std::string name;  // of the stream
+  int rank = 0;
+  int world = 1;
+  absl::Duration deadline;  // of one collective
+  comm::Cancellation* cancellation = nullptr;
+  device::Device* device = nullptr;
+};
+
+struct DeviceNeeds {
+  int64_t memory_limit_bytes = 0;  // 0: none
+  // Most commands that a step gives to one stream.
+  int stream_commands = 0;
+};
+
+// Outlives the ranks. Thread-safe.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // What --device=KIND or --device=KIND:ORDINAL names.
+  virtual absl::string_view kind() const = 0;
+
+  // Whether this machine can run it; the error says what is missing.
+  virtual absl::Status Check(int ordinal) const = 0;
+
+  // Whether memory is handed back to the system page by page, as
+  // exec::ReleasedMemory::kReturn needs it.
+  virtual bool returns_pages() const = 0;
+
+  virtual absl::StatusOr<std::unique_ptr<device::Device>> CreateDevice(
+      int ordinal, const DeviceNeeds& needs) const = 0;
+  virtual absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(
+      const TransportOptions& options) const = 0;
+};
+
+// The CPU, with UCX between ranks. Only ordinal 0.
+const Backend& CpuBackend();
+
+// The backend and ordinal that `name` ("cpu", "cuda:1") names, among `known`.
+// INVALID_ARGUMENT, naming the flag, the value and what there is.
+struct DeviceName {
+  const Backend* backend = nullptr;
+  int ordinal = 0;
+};
+absl::StatusOr<DeviceName> ParseDevice(absl::string_view name,
+                                       absl::Span<const Backend* const> known);
+
+}  // namespace weft::service
+
+#endif  // WEFT_WORKER_SERVICE_BACKEND_H_
