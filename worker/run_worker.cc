@@ -62,7 +62,7 @@ ABSL_FLAG(int, log_verbosity, 0,
 namespace weft::service {
 namespace {
 
-constexpr char kSource[] = "worker/main.cc";
+constexpr char kSource[] = "worker/run_worker.cc";
 // How long the last messages may take to go out.
 constexpr absl::Duration kDetachPatience = absl::Seconds(2);
 

@@ -12,6 +12,7 @@
 #include "schedule/replay.h"
 #include "schedule/verifier.h"
 #include "worker/exec/engine_impl.h"
+#include "worker/exec/host_pool.h"
 #include "worker/exec/word_exchange.h"
 
 namespace weft::exec {
@@ -80,8 +81,8 @@ absl::StatusOr<std::optional<Finding>> EngineImpl::CheckWeights() {
       check.ranges.push_back(range);
     }
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<device::Buffer> room,
-                   MakeRoom(*options_.device, checks));
+  HostPool host(options_.device);
+  RETURN_IF_ERROR(MakeRoom(host, checks));
   device::Stream& stream = *StreamOf(schedule::StreamKind::kCompute);
   stream.Launch(&RunFiniteCheck, &check);
   RETURN_IF_ERROR(stream.Synchronize());

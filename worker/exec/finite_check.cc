@@ -70,20 +70,16 @@ std::vector<CheckedRange> PartsOf(
   return ranges;
 }
 
-absl::StatusOr<std::unique_ptr<device::Buffer>> MakeRoom(
-    device::Device& device, std::deque<FiniteCheck>& checks) {
+absl::Status MakeRoom(HostPool& host, std::deque<FiniteCheck>& checks) {
   size_t ranges = 0;
   for (const FiniteCheck& check : checks) ranges += check.ranges.size();
-  ASSIGN_OR_RETURN(
-      std::unique_ptr<device::Buffer> room,
-      device.AllocateHost(ranges * int64_t{sizeof(ops::NonFinite)}));
-  auto* at = reinterpret_cast<ops::NonFinite*>(room->data());
+  ASSIGN_OR_RETURN(ops::NonFinite * at, host.TakeArray<ops::NonFinite>(ranges));
   std::fill_n(at, ranges, ops::NonFinite());
   for (FiniteCheck& check : checks) {
     check.found = {at, check.ranges.size()};
     at += check.ranges.size();
   }
-  return room;
+  return absl::OkStatus();
 }
 
 absl::Status RunFiniteCheck(void* arg, device::Stream& stream) {

@@ -21,6 +21,7 @@
 #include "kernels/ops/finite/finite.h"
 #include "model/shape.h"
 #include "schedule/plan.h"
+#include "worker/exec/host_pool.h"
 
 namespace weft::exec {
 
@@ -61,8 +62,7 @@ struct FiniteCheck {
 absl::Status RunFiniteCheck(void* check, device::Stream& stream);
 
 // Host memory for what the checks find; each one's `found` is set to its part.
-absl::StatusOr<std::unique_ptr<device::Buffer>> MakeRoom(
-    device::Device& device, std::deque<FiniteCheck>& checks);
+absl::Status MakeRoom(HostPool& host, std::deque<FiniteCheck>& checks);
 
 // A number that is not finite, and who wrote it.
 struct Finding {

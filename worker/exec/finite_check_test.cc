@@ -45,7 +45,8 @@ TEST(FiniteCheckTest, FindsTheFirstOfItsRanges) {
   checks[1].ranges = {{Checked::kValue, 5, DType::kF32, ones, 3},
                       {Checked::kGradient, 6, DType::kF32, bad, 3, 100},
                       {Checked::kGradient, 7, DType::kF32, bad, 3}};
-  ASSERT_OK_AND_ASSIGN(const auto room, MakeRoom(*device, checks));
+  HostPool host(device.get());
+  ASSERT_OK(MakeRoom(host, checks));
   const auto stream = *device->CreateStream("test");
   for (FiniteCheck& check : checks) {
     EXPECT_EQ(FirstOf(check, 9), std::nullopt) << "has not run";

@@ -23,6 +23,7 @@
 #include "schedule/plan.h"
 #include "worker/exec/engine.h"
 #include "worker/exec/finite_check.h"
+#include "worker/exec/host_pool.h"
 #include "worker/exec/launch.h"
 #include "worker/exec/lifetimes.h"
 #include "worker/exec/replica_check.h"
@@ -131,7 +132,8 @@ class LoweredProgram {
     ops::ChecksumArgs sum;
   };
 
-  explicit LoweredProgram(const Bindings& bindings) : b_(bindings) {}
+  explicit LoweredProgram(const Bindings& bindings)
+      : b_(bindings), host_(bindings.device) {}
 
   absl::Status LowerAll(const schedule::Program& program);
   absl::Status BindWork(const schedule::Program& program, int id);
@@ -140,7 +142,9 @@ class LoweredProgram {
   void BindRelease(const schedule::Program& program, int id);
   void BindAdd(const schedule::Program& program, int id);
   void BindReduce(const schedule::Program& program, int id);
-  void BindControl(const schedule::Program& program, int id);
+  absl::Status BindControl(const schedule::Program& program, int id);
+  absl::Status BindLosses(const schedule::Program& program, int id,
+                          fsdp::ControlWork& work);
   void BindOptimizer(const schedule::Program& program, int id);
   absl::Status BindTap(const schedule::Program& program, int id);
   // What a node reads and writes, by the slots of its phase.
@@ -213,12 +217,10 @@ class LoweredProgram {
   std::deque<std::vector<comm::Segment>> segments_;
   std::deque<std::vector<fsdp::Range>> paddings_;
   std::deque<std::vector<fsdp::SliceView>> slices_;
-  std::deque<std::vector<const double*>> losses_;
-  std::deque<std::vector<double>> weights_;
   std::deque<std::vector<fsdp::OptimizerSegment>> optimizer_segments_;
   std::deque<std::vector<Region>> regions_;
   std::deque<std::vector<device::Event*>> waits_;
-  std::vector<std::unique_ptr<device::Buffer>> host_buffers_;
+  HostPool host_;
 };
 
 }  // namespace weft::exec

@@ -99,9 +99,7 @@ absl::Status LoweredProgram::BindFiniteChecks(const Program& program) {
     check.shape = &b_.plan->shape;
     check.ep_rank = b_.plan->world.IndexOf(fsdp::Axis::kEp, b_.who.rank);
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<device::Buffer> room,
-                   MakeRoom(*b_.device, finite_checks_));
-  host_buffers_.push_back(std::move(room));
+  RETURN_IF_ERROR(MakeRoom(host_, finite_checks_));
   for (size_t id = 0; id < finite_checks_.size(); ++id) {
     if (finite_checks_[id].ranges.empty()) continue;
     launches_[id].after = &RunFiniteCheck;

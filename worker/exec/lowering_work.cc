@@ -1,4 +1,5 @@
 // What each kind of op does: bound to its memory once, run in every step.
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -41,8 +42,7 @@ absl::Status LoweredProgram::BindWork(const Program& program, int id) {
       BindReduce(program, id);
       break;
     case OpKind::kControl:
-      BindControl(program, id);
-      break;
+      return BindControl(program, id);
     case OpKind::kOptimizer:
       BindOptimizer(program, id);
       break;
@@ -128,10 +128,8 @@ absl::Status LoweredProgram::BindWorkspace(layers::NodeContext& ctx) {
   segments.resize(2 * sizes.segments);
   ctx.workspace.sends = segments.data();
   ctx.workspace.receives = segments.data() + sizes.segments;
-  ASSIGN_OR_RETURN(std::unique_ptr<device::Buffer> offsets,
-                   b_.device->AllocateHost(sizes.offsets * sizeof(int64_t)));
-  ctx.workspace.offsets = reinterpret_cast<int64_t*>(offsets->data());
-  host_buffers_.push_back(std::move(offsets));
+  ASSIGN_OR_RETURN(ctx.workspace.offsets,
+                   host_.TakeArray<int64_t>(sizes.offsets));
   return absl::OkStatus();
 }
 
@@ -208,7 +206,7 @@ void LoweredProgram::BindReduce(const Program& program, int id) {
   launches_[id].work = &RunReduceToShard;
 }
 
-void LoweredProgram::BindControl(const Program& program, int id) {
+absl::Status LoweredProgram::BindControl(const Program& program, int id) {
   std::vector<fsdp::SliceView>& slices = slices_.emplace_back();
   if (program.kind != schedule::ProgramKind::kEval) {
     for (const fsdp::Bucket& bucket : b_.plan->units.buckets) {
@@ -218,32 +216,46 @@ void LoweredProgram::BindControl(const Program& program, int id) {
           {b_.buckets->gradients(bucket.id).at(slice.begin), slice.elements()});
     }
   }
-  std::vector<const double*>& losses = losses_.emplace_back();
-  for (int value : program.ops[id].args) {
-    losses.push_back(
-        reinterpret_cast<const double*>(Address(program.values[value])));
-  }
-  const int64_t microbatches = b_.control_layout.microbatches;
   fsdp::ControlWork& work = controls_.emplace_back();
   work.layout = b_.control_layout;
   work.comm = b_.comms.control;
   work.slices = slices;
-  work.losses = absl::MakeSpan(losses).first(microbatches);
-  work.router_losses = absl::MakeSpan(losses).subspan(microbatches);
-  work.mean_weights = weights_.emplace_back(microbatches, 1.0 / microbatches);
-  std::vector<double>& weights = weights_.emplace_back();
-  for (const model::RouterLossDecl& loss : b_.plan->model.router_losses) {
-    for (int64_t m = 0; m < microbatches; ++m) {
-      weights.push_back(loss.coefficient *
-                        b_.plan->shape.Of(m).router_loss_weight());
-    }
-  }
-  work.objective_weights = weights;
   work.record = b_.control_record;
   work.records = b_.control_records;
   work.tag = TagOf(program, id);
   launches_[id].work = &RunControl;
   launches_[id].arg = &work;
+  return BindLosses(program, id, work);
+}
+
+// Where the losses of all microbatches lie, and what they weigh, in memory that
+// the device reads.
+absl::Status LoweredProgram::BindLosses(const Program& program, int id,
+                                        fsdp::ControlWork& work) {
+  const std::vector<int>& args = program.ops[id].args;
+  const int64_t microbatches = b_.control_layout.microbatches;
+  const int64_t router_losses = args.size() - microbatches;
+  ASSIGN_OR_RETURN(const double** losses,
+                   host_.TakeArray<const double*>(args.size()));
+  ASSIGN_OR_RETURN(double* means, host_.TakeArray<double>(microbatches));
+  ASSIGN_OR_RETURN(double* objective, host_.TakeArray<double>(router_losses));
+  for (size_t i = 0; i < args.size(); ++i) {
+    losses[i] =
+        reinterpret_cast<const double*>(Address(program.values[args[i]]));
+  }
+  std::fill_n(means, microbatches, 1.0 / microbatches);
+  double* weight = objective;
+  for (const model::RouterLossDecl& loss : b_.plan->model.router_losses) {
+    for (int64_t m = 0; m < microbatches; ++m) {
+      *weight++ = loss.coefficient * b_.plan->shape.Of(m).router_loss_weight();
+    }
+  }
+  work.losses = absl::MakeConstSpan(losses, microbatches);
+  work.router_losses =
+      absl::MakeConstSpan(losses + microbatches, router_losses);
+  work.mean_weights = absl::MakeConstSpan(means, microbatches);
+  work.objective_weights = absl::MakeConstSpan(objective, router_losses);
+  return absl::OkStatus();
 }
 
 void LoweredProgram::BindOptimizer(const Program& program, int id) {
@@ -281,10 +293,7 @@ absl::Status LoweredProgram::BindTap(const Program& program, int id) {
     work.counts =
         reinterpret_cast<const int32_t*>(Address(program.values[op.args[1]]));
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<device::Buffer> copy,
-                   b_.device->AllocateHost(TapCopyBytes(decl)));
-  work.copy = copy->data();
-  host_buffers_.push_back(std::move(copy));
+  ASSIGN_OR_RETURN(work.copy, host_.Take(TapCopyBytes(decl)));
   launches_[id].work = &RunTap;
   launches_[id].arg = &work;
   return absl::OkStatus();

@@ -1,6 +1,7 @@
 #include "worker/exec/replica_check.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <type_traits>
 
@@ -26,6 +27,13 @@ std::string RankList(const std::vector<int>& ranks) {
 absl::StatusOr<std::unique_ptr<ReplicaCheck>> ReplicaCheck::Create(
     Options options) {
   auto check = std::unique_ptr<ReplicaCheck>(new ReplicaCheck(options));
+  device::Device& device = *options.device;
+  const int64_t buckets = options.plan->units.buckets.size();
+  ASSIGN_OR_RETURN(check->sums_,
+                   device.AllocateHost(buckets * int64_t{sizeof(uint64_t)}));
+  check->gathered_.sums = reinterpret_cast<uint64_t*>(check->sums_->data());
+  ASSIGN_OR_RETURN(check->scalars_,
+                   device.AllocateHost(sizeof(fsdp::OptimizerScalars)));
   check->ListItems();
   const fsdp::World& world = options.plan->world;
   for (const fsdp::Axis axis : {fsdp::Axis::kDp, fsdp::Axis::kEdp}) {
@@ -34,10 +42,8 @@ absl::StatusOr<std::unique_ptr<ReplicaCheck>> ReplicaCheck::Create(
           world.Members(axis, rank).front());
     }
   }
-  check->sums_.resize(options.plan->units.buckets.size());
-  check->gathered_.sums = check->sums_.data();
   ASSIGN_OR_RETURN(check->exchange_,
-                   WordExchange::Create(*options.device, *options.control,
+                   WordExchange::Create(device, *options.control,
                                         check->items_.size(), "replica_check"));
   return check;
 }
@@ -49,7 +55,7 @@ void ReplicaCheck::ListItems() {
   static_assert(std::is_trivially_copyable_v<fsdp::OptimizerScalars>);
   Item scalars;
   scalars.what = "scalars of the optimizer";
-  scalars.data = options_.scalars;
+  scalars.data = scalars_->data();
   scalars.bytes = sizeof(fsdp::OptimizerScalars);
   items_.push_back(scalars);
   Item tables;
@@ -91,13 +97,15 @@ void ReplicaCheck::AddWhole(const char* what, const fsdp::Bucket& bucket,
 }
 
 void ReplicaCheck::Begin() {
-  std::fill(sums_.begin(), sums_.end(), 0);
+  std::fill_n(gathered_.sums, options_.plan->units.buckets.size(), 0);
   gathered_.is_on = true;
 }
 
 absl::Status ReplicaCheck::End(device::Stream& compute,
                                device::Stream& reduce) {
   gathered_.is_on = false;
+  std::memcpy(scalars_->data(), options_.scalars,
+              sizeof(fsdp::OptimizerScalars));
   compute.Launch(&SumItems, this);
   RETURN_IF_ERROR(compute.Synchronize());
   RETURN_IF_ERROR(exchange_->Run(reduce));
@@ -118,7 +126,7 @@ absl::Status ReplicaCheck::SumItems(void* self, device::Stream& stream) {
   for (size_t i = 0; i < check.items_.size(); ++i) {
     const Item& item = check.items_[i];
     if (item.data == nullptr) {
-      own[i] = check.sums_[item.bucket];
+      own[i] = check.gathered_.sums[item.bucket];
       continue;
     }
     ops::ChecksumArgs args;

@@ -80,8 +80,9 @@ class ReplicaCheck {
 
   const Options options_;
   std::vector<Item> items_;
-  std::vector<int> leaders_[2];  // by axis, kDp and kEdp, then by rank
-  std::vector<uint64_t> sums_;   // by bucket
+  std::vector<int> leaders_[2];           // by axis, kDp and kEdp, then by rank
+  std::unique_ptr<device::Buffer> sums_;  // u64, by bucket
+  std::unique_ptr<device::Buffer> scalars_;  // a copy of those of the step
   Gathered gathered_;
   std::unique_ptr<WordExchange> exchange_;  // a word an item
 };
