@@ -1,6 +1,7 @@
 #include "kernels/comm/conformance.h"
 
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -55,37 +56,49 @@ void CommunicatorConformance::CreateWorld(absl::Duration deadline,
 std::vector<std::unique_ptr<Communicator>> CommunicatorConformance::CreateGroup(
     absl::string_view name, absl::Span<const int> group, int stream) {
   std::vector<std::unique_ptr<Communicator>> made(ranks());
+  std::vector<std::thread> threads;
   for (int rank : group) {
-    auto communicator = world_->CreateCommunicator(name, group, rank, stream);
-    EXPECT_OK(communicator);
-    if (communicator.ok()) made[rank] = *std::move(communicator);
+    threads.emplace_back([&, rank] {
+      auto communicator = world_->CreateCommunicator(name, group, rank, stream);
+      EXPECT_OK(communicator);
+      if (communicator.ok()) made[rank] = *std::move(communicator);
+    });
   }
+  for (std::thread& thread : threads) thread.join();
   return made;
 }
 
 std::vector<absl::Status> CommunicatorConformance::RunOn(
     const std::vector<std::unique_ptr<Communicator>>& communicators,
     const RankBody& body) {
-  auto device = device::CreateCpuDevice({});
-  EXPECT_OK(device);
+  auto cpu = device::CreateCpuDevice({});
+  EXPECT_OK(cpu);
   std::vector<RankWork> work(communicators.size());
+  std::vector<std::thread> threads;
   for (size_t rank = 0; rank < work.size(); ++rank) {
     if (communicators[rank] == nullptr) continue;
     work[rank].body = [&, rank](device::Stream& stream) {
       return body(static_cast<int>(rank), *communicators[rank], stream);
     };
-    auto stream = (*device)->CreateStream(absl::StrCat("rank", rank));
+    device::Device* own = world_->device(static_cast<int>(rank));
+    if (own == nullptr) own = cpu->get();
+    auto stream = own->CreateStream(absl::StrCat("rank", rank));
     EXPECT_OK(stream);
     work[rank].stream = *std::move(stream);
-    work[rank].stream->Launch(&RunWork, &work[rank]);
+    work[rank].status = absl::UnknownError("did not run");
   }
-  std::vector<absl::Status> statuses;
   for (RankWork& one : work) {
-    if (one.stream != nullptr) {
-      EXPECT_OK(one.stream->Synchronize());
-    }
-    statuses.push_back(one.status);
+    if (one.stream == nullptr) continue;
+    // A stream may run its work on the thread that launches it.
+    threads.emplace_back([&one] {
+      one.stream->Launch(&RunWork, &one);
+      // The device may have failed with what the body returned.
+      (void)one.stream->Synchronize();
+    });
   }
+  for (std::thread& thread : threads) thread.join();
+  std::vector<absl::Status> statuses;
+  for (RankWork& one : work) statuses.push_back(one.status);
   return statuses;
 }
 

@@ -35,14 +35,18 @@ struct TestWorldOptions {
 // Streams of a rank on which communicators live.
 inline constexpr int kTestStreams = 2;
 
-// Makes communicators for all ranks of a world. Called by the test's thread.
+// Makes communicators for all ranks of a world.
 class TestWorld {
  public:
   virtual ~TestWorld() = default;
-  // One that work of `rank`'s stream number `stream` will own.
+  // One that work of `rank`'s stream number `stream` will own. It takes memory
+  // of the host, and what it returns has happened. Called for all ranks of a
+  // group at the same time, each by a thread of its own.
   virtual absl::StatusOr<std::unique_ptr<Communicator>> CreateCommunicator(
       absl::string_view name, absl::Span<const int> ranks, int rank,
       int stream) = 0;
+  // Of whose streams the ranks' work is; null: the suite's, on the CPU.
+  virtual device::Device* device(int rank) { return nullptr; }
 };
 
 struct WorldUnderTest {
@@ -50,6 +54,8 @@ struct WorldUnderTest {
   int ranks = 1;
   std::function<absl::StatusOr<std::unique_ptr<TestWorld>>(TestWorldOptions)>
       create;
+  // Whether errors name the ranks that did not come, and sizes that differ.
+  bool knows_its_peers = true;
 };
 
 inline void PrintTo(const WorldUnderTest& world, std::ostream* os) {
@@ -86,7 +92,8 @@ class CommunicatorConformance : public testing::TestWithParam<WorldUnderTest> {
       absl::string_view name, absl::Span<const int> group, int stream);
 
   // Runs `body` for the ranks that have a communicator, all at the same time on
-  // streams of one device, and returns what each returned (OK for the others).
+  // streams of their devices, and returns what each returned (OK for the
+  // others).
   std::vector<absl::Status> RunOn(
       const std::vector<std::unique_ptr<Communicator>>& communicators,
       const RankBody& body);

@@ -44,13 +44,15 @@ absl::Status CheckSegments(absl::Span<const Segment> segments, int size) {
   return absl::OkStatus();
 }
 
-absl::Status CopySegments(const SentSegments& sent,
-                          const ReceivedSegments& received) {
-  SegmentsOf sends(sent.segments, sent.receiver);
-  SegmentsOf recvs(received.segments, received.sender);
+absl::Status PairSegments(
+    absl::Span<const Segment> sends, int receiver,
+    absl::Span<const Segment> recvs, int sender,
+    absl::FunctionRef<void(const Segment& from, const Segment& to)> pair) {
+  SegmentsOf sent(sends, receiver);
+  SegmentsOf received(recvs, sender);
   for (int k = 0;; ++k) {
-    const Segment* const from = sends.Next();
-    const Segment* const to = recvs.Next();
+    const Segment* const from = sent.Next();
+    const Segment* const to = received.Next();
     if (from == nullptr && to == nullptr) return absl::OkStatus();
     const int64_t sent_bytes = from == nullptr ? 0 : from->bytes;
     const int64_t wanted_bytes = to == nullptr ? 0 : to->bytes;
@@ -59,9 +61,18 @@ absl::Status CopySegments(const SentSegments& sent,
           absl::StrCat("segment ", k, " has ", sent_bytes, " bytes, but ",
                        wanted_bytes, " are expected"));
     }
-    CopyBytes(At(received.data, to->offset), At(sent.data, from->offset),
-              sent_bytes);
+    pair(*from, *to);
   }
+}
+
+absl::Status CopySegments(const SentSegments& sent,
+                          const ReceivedSegments& received) {
+  return PairSegments(sent.segments, sent.receiver, received.segments,
+                      received.sender,
+                      [&](const Segment& from, const Segment& to) {
+                        CopyBytes(At(received.data, to.offset),
+                                  At(sent.data, from.offset), from.bytes);
+                      });
 }
 
 }  // namespace weft::comm

@@ -6,7 +6,14 @@ and says so.
 """
 
 # Headers of host code; nvcc finds its own.
-_HEADERS = ["*.h", "*.hpp", "crt/**", "nccl_device/**", "nvtx3/**"]
+_HEADERS = [
+    "*.h",
+    "*.hpp",
+    "crt/**",
+    "nccl_device/**",
+    "nv/**",
+    "nvtx3/**",
+]
 
 # What each target links. The driver's library comes with the driver: here its
 # stub says which symbols there are.

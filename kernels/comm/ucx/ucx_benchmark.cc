@@ -18,7 +18,7 @@
 #include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "kernels/comm/communicator.h"
-#include "kernels/comm/ucx/processes.h"
+#include "kernels/comm/processes.h"
 #include "kernels/comm/ucx/ucx.h"
 #include "kernels/device/cpu/cpu_device.h"
 #include "kernels/device/device.h"

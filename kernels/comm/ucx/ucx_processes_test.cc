@@ -22,7 +22,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/comm/communicator.h"
-#include "kernels/comm/ucx/processes.h"
+#include "kernels/comm/exchange_check.h"
+#include "kernels/comm/processes.h"
 #include "kernels/comm/ucx/ucx.h"
 #include "kernels/device/cpu/cpu_device.h"
 #include "kernels/device/device.h"
@@ -103,45 +104,6 @@ absl::Status Expect(bool is_true, const std::string& what) {
   return is_true ? absl::OkStatus() : absl::InternalError(what);
 }
 
-// Sums and moves values of which every rank knows what they must be.
-absl::Status ExchangeAndCheck(Lane& lane, int turns) {
-  Communicator& comm = *lane.comm;
-  const int n = comm.size();
-  for (int turn = 0; turn < turns; ++turn) {
-    const int64_t count = 1 + (turn * 7919) % 20000;
-    std::vector<float> values(count * n);
-    for (int64_t i = 0; i < count * n; ++i) {
-      values[i] = static_cast<float>(i % 1000 + comm.rank() * 17 + turn) / 7;
-    }
-    RETURN_IF_ERROR(comm.AllReduce(values.data(), count * n, DType::kF32,
-                                   *lane.stream, kTag));
-    for (int64_t i = 0; i < count * n; ++i) {
-      float sum = static_cast<float>(i % 1000 + turn) / 7;
-      for (int r = 1; r < n; ++r) {
-        sum += static_cast<float>(i % 1000 + r * 17 + turn) / 7;
-      }
-      if (values[i] != sum) return absl::InternalError("a sum differs");
-    }
-    std::vector<int> sent(count * n), received(count * n, -1);
-    std::vector<Segment> segments;
-    for (int r = 0; r < n; ++r) {
-      segments.push_back({r, r * count * 4, count * 4});
-      for (int64_t i = 0; i < count; ++i) {
-        sent[r * count + i] = comm.rank() * 1000000 + r * 1000 + turn;
-      }
-    }
-    RETURN_IF_ERROR(comm.AllToAllV(sent.data(), segments, received.data(),
-                                   segments, *lane.stream, kTag));
-    for (int64_t i = 0; i < count * n; ++i) {
-      const int from = static_cast<int>(i / count);
-      if (received[i] != from * 1000000 + comm.rank() * 1000 + turn) {
-        return absl::InternalError("a row is not the one that was sent");
-      }
-    }
-  }
-  return comm.Barrier(*lane.stream, kTag);
-}
-
 std::vector<int> PlacesUpTo(int ranks) {
   std::vector<int> places;
   for (int r = 0; r < ranks; ++r) places.push_back(r);
@@ -170,8 +132,9 @@ TEST_P(UcxProcessesTest, ThreeStreamsOfFourRanksExchangeAtTheSameTime) {
         UseTransports();
         ASSIGN_OR_RETURN(auto job, Job::Create(rank, PlacesUpTo(4),
                                                absl::Seconds(60), mailbox));
-        const absl::Status status =
-            job->Run([](Lane& lane) { return ExchangeAndCheck(lane, 20); });
+        const absl::Status status = job->Run([](Lane& lane) {
+          return ExchangeAndCheck(*lane.comm, 20, *lane.stream);
+        });
         mailbox.Exchange("done");  // nobody goes while another still reads
         return status;
       });
@@ -204,8 +167,9 @@ absl::Status SurviveAKill(int rank, int64_t bytes, Mailbox& mailbox) {
   {
     ASSIGN_OR_RETURN(
         auto job, Job::Create(rank, PlacesUpTo(4), absl::Seconds(3), mailbox));
-    RETURN_IF_ERROR(
-        job->Run([](Lane& lane) { return ExchangeAndCheck(lane, 1); }));
+    RETURN_IF_ERROR(job->Run([](Lane& lane) {
+      return ExchangeAndCheck(*lane.comm, 1, *lane.stream);
+    }));
     mailbox.Exchange("checked");
     BlockingCounter under_way(Job::kLanes);
     std::thread killer;
@@ -230,8 +194,8 @@ absl::Status SurviveAKill(int rank, int64_t bytes, Mailbox& mailbox) {
   const int new_rank = rank == 3 ? 2 : rank;
   ASSIGN_OR_RETURN(
       auto next, Job::Create(new_rank, {0, 1, 3}, absl::Seconds(60), mailbox));
-  const absl::Status status =
-      next->Run([](Lane& lane) { return ExchangeAndCheck(lane, 5); });
+  const absl::Status status = next->Run(
+      [](Lane& lane) { return ExchangeAndCheck(*lane.comm, 5, *lane.stream); });
   mailbox.Exchange("done");
   return status;
 }

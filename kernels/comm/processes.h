@@ -1,6 +1,6 @@
 // Forks the ranks of a world, for tests and benchmarks.
-#ifndef WEFT_KERNELS_COMM_UCX_PROCESSES_H_
-#define WEFT_KERNELS_COMM_UCX_PROCESSES_H_
+#ifndef WEFT_KERNELS_COMM_PROCESSES_H_
+#define WEFT_KERNELS_COMM_PROCESSES_H_
 
 #include <functional>
 #include <string>
@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
-namespace weft::comm::ucx {
+namespace weft::comm {
 
 // How a forked rank talks to the others through its parent.
 class Mailbox {
@@ -34,11 +34,12 @@ struct ProcessResult {
 // Runs `body` in `ranks` forked processes, which end with it. Processes that
 // take longer than `limit` are killed.
 //
-// Requires: the calling process has one thread and has not used UCX.
+// Requires: the calling process has one thread and has used neither UCX nor
+// CUDA.
 std::vector<ProcessResult> RunProcesses(
     int ranks, absl::Duration limit,
     const std::function<absl::Status(int rank, Mailbox& mailbox)>& body);
 
-}  // namespace weft::comm::ucx
+}  // namespace weft::comm
 
-#endif  // WEFT_KERNELS_COMM_UCX_PROCESSES_H_
+#endif  // WEFT_KERNELS_COMM_PROCESSES_H_

@@ -1,4 +1,4 @@
-#include "kernels/comm/ucx/processes.h"
+#include "kernels/comm/processes.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -12,7 +12,7 @@
 
 #include "absl/time/clock.h"
 
-namespace weft::comm::ucx {
+namespace weft::comm {
 namespace {
 
 // Both return false when the other side is gone.
@@ -174,4 +174,4 @@ std::vector<ProcessResult> RunProcesses(
   return results;
 }
 
-}  // namespace weft::comm::ucx
+}  // namespace weft::comm

@@ -1,0 +1,161 @@
+#include "kernels/comm/cuda/testing/staged_communicator.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/status_macros.h"
+#include "glog/logging.h"
+
+namespace weft::comm::cuda {
+namespace {
+
+constexpr int64_t kGuardBytes = 64;
+constexpr int kGuardByte = 0xA5;
+
+void CheckCuda(cudaError_t error) {
+  CHECK(error == cudaSuccess) << cudaGetErrorString(error);
+}
+
+// Where the last segment ends.
+int64_t EndOf(absl::Span<const Segment> segments) {
+  int64_t end = 0;
+  for (const Segment& segment : segments) {
+    if (segment.offset < 0 || segment.bytes < 0) return 0;
+    end = std::max(end, segment.offset + segment.bytes);
+  }
+  return end;
+}
+
+}  // namespace
+
+StagedCommunicator::Range StagedCommunicator::Sent(const void* host,
+                                                   int64_t bytes) const {
+  CHECK_LE(bytes, kStagedBytes);
+  return {const_cast<void*>(host), memory_->data(),
+          std::max<int64_t>(bytes, 0)};
+}
+
+StagedCommunicator::Range StagedCommunicator::Received(void* host,
+                                                       int64_t bytes) const {
+  CHECK_LE(bytes, kStagedBytes - kGuardBytes);
+  return {host, memory_->data() + kStagedBytes, std::max<int64_t>(bytes, 0)};
+}
+
+void StagedCommunicator::CopyIn(const Range& range) {
+  if (range.bytes == 0) return;
+  CheckCuda(cudaMemcpy(range.device, range.host, range.bytes,
+                       cudaMemcpyHostToDevice));
+}
+
+void StagedCommunicator::Guard(const Range& range) {
+  // Not on the whole device: other ranks may wait there for this one.
+  const std::vector<unsigned char> guard(kGuardBytes, kGuardByte);
+  CheckCuda(cudaMemcpy(range.device + range.bytes, guard.data(), kGuardBytes,
+                       cudaMemcpyHostToDevice));
+}
+
+absl::Status StagedCommunicator::Finish(const absl::Status& called,
+                                        const Range& range,
+                                        device::Stream& stream) {
+  RETURN_IF_ERROR(called);
+  RETURN_IF_ERROR(stream.Synchronize());
+  std::vector<unsigned char> guard(kGuardBytes);
+  CheckCuda(cudaMemcpy(guard.data(), range.device + range.bytes, kGuardBytes,
+                       cudaMemcpyDeviceToHost));
+  for (unsigned char byte : guard) {
+    if (byte != kGuardByte) return absl::InternalError("wrote beyond the end");
+  }
+  if (range.bytes == 0) return absl::OkStatus();
+  CheckCuda(cudaMemcpy(range.host, range.device, range.bytes,
+                       cudaMemcpyDeviceToHost));
+  return absl::OkStatus();
+}
+
+absl::Status StagedCommunicator::AllGather(const void* send, void* recv,
+                                           int64_t bytes,
+                                           device::Stream& stream,
+                                           const CollectiveTag& tag) {
+  const Range received = Received(recv, bytes * size());
+  Range sent = Sent(send, bytes);
+  const int64_t place =
+      static_cast<const char*>(send) - static_cast<const char*>(recv);
+  if (place == rank() * bytes) sent.device = received.device + place;
+  Guard(received);
+  CopyIn(sent);
+  return Finish(
+      inner_->AllGather(sent.device, received.device, bytes, stream, tag),
+      received, stream);
+}
+
+absl::Status StagedCommunicator::ReduceScatter(const void* send, void* recv,
+                                               int64_t elements, DType dtype,
+                                               device::Stream& stream,
+                                               const CollectiveTag& tag) {
+  const int64_t bytes = elements * SizeOf(dtype);
+  const Range sent = Sent(send, bytes * size());
+  Range received = Received(recv, bytes);
+  const int64_t place =
+      static_cast<const char*>(recv) - static_cast<const char*>(send);
+  const bool is_in_place = place == rank() * bytes;
+  // Other slices lie behind the own one.
+  if (!is_in_place) Guard(received);
+  CopyIn(sent);
+  if (!is_in_place) {
+    return Finish(inner_->ReduceScatter(sent.device, received.device, elements,
+                                        dtype, stream, tag),
+                  received, stream);
+  }
+  Guard(sent);
+  return Finish(inner_->ReduceScatter(sent.device,
+                                      sent.device + std::max<int64_t>(place, 0),
+                                      elements, dtype, stream, tag),
+                sent, stream);
+}
+
+absl::Status StagedCommunicator::AllReduce(void* data, int64_t elements,
+                                           DType dtype, device::Stream& stream,
+                                           const CollectiveTag& tag) {
+  const Range range = Received(data, elements * SizeOf(dtype));
+  Guard(range);
+  CopyIn(range);
+  return Finish(inner_->AllReduce(range.device, elements, dtype, stream, tag),
+                range, stream);
+}
+
+absl::Status StagedCommunicator::AllToAllV(const void* send,
+                                           absl::Span<const Segment> sends,
+                                           void* recv,
+                                           absl::Span<const Segment> recvs,
+                                           device::Stream& stream,
+                                           const CollectiveTag& tag) {
+  const Range sent = Sent(send, EndOf(sends));
+  const Range received = Received(recv, EndOf(recvs));
+  Guard(received);
+  CopyIn(sent);
+  CopyIn(received);  // what lies between segments
+  return Finish(inner_->AllToAllV(sent.device, sends, received.device, recvs,
+                                  stream, tag),
+                received, stream);
+}
+
+absl::Status StagedCommunicator::Broadcast(void* data, int64_t bytes, int root,
+                                           device::Stream& stream,
+                                           const CollectiveTag& tag) {
+  const Range range = Received(data, bytes);
+  Guard(range);
+  CopyIn(range);
+  return Finish(inner_->Broadcast(range.device, bytes, root, stream, tag),
+                range, stream);
+}
+
+absl::Status StagedCommunicator::Barrier(device::Stream& stream,
+                                         const CollectiveTag& tag) {
+  const Range none = Received(nullptr, 0);
+  Guard(none);
+  return Finish(inner_->Barrier(stream, tag), none, stream);
+}
+
+}  // namespace weft::comm::cuda
