@@ -137,6 +137,15 @@ Doubles ToDoubles(const Floats& values) {
   return SameBits(Widened(a), Widened(b));
 }
 
+uint64_t HashOfBits(const Floats& values) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  const auto* bytes = reinterpret_cast<const unsigned char*>(values.data());
+  for (size_t i = 0; i < values.size() * sizeof(float); ++i) {
+    hash = (hash ^ bytes[i]) * 0x100000001b3u;
+  }
+  return hash;
+}
+
 Doubles NumericGradient(const std::function<double(const Doubles&)>& loss,
                         Doubles x, double step) {
   Doubles gradient(x.size());

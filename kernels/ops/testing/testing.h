@@ -88,6 +88,10 @@ Doubles ToDoubles(const Floats& values);
 ::testing::AssertionResult SameBits(const Floats& a, const Floats& b);
 ::testing::AssertionResult SameBits(const Halves& a, const Halves& b);
 
+// FNV-1a of the bytes of all values: one number says what every device must
+// compute to the bit.
+uint64_t HashOfBits(const Floats& values);
+
 // d loss / d x by central differences.
 Doubles NumericGradient(const std::function<double(const Doubles&)>& loss,
                         Doubles x, double step = 1e-5);
