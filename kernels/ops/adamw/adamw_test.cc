@@ -1,6 +1,7 @@
 #include "kernels/ops/adamw/adamw.h"
 
 #include <cmath>
+#include <cstring>
 
 #include "gtest/gtest.h"
 #include "kernels/ops/testing/testing.h"
@@ -138,7 +139,8 @@ TEST(AdamWTest, TellsWhichBitsOfWeightsChange) {
   for (const int64_t at : {0, 7, 8, 12}) {
     State state = {Floats(13, 1.0f), Floats(13), Floats(13)};
     Floats grad(13);
-    uint32_t changed = 0;
+    testing::Vector<uint32_t> word(1);
+    uint32_t& changed = word[0];
     AdamWArgs args = ArgsOfStep(1, 0, 1);
     args.changed_bits = &changed;
     state.Update(args, grad);
@@ -177,6 +179,67 @@ TEST(AdamWTest, ABf16GradientIsTheSameNumber) {
   for (int s = 0; s < 3; ++s) {
     EXPECT_TRUE(SameBits(states[0][s], states[1][s])) << s;
   }
+}
+
+// Numbers in (-1/2, 1/2) that every machine makes alike.
+Floats Numbers(int64_t count, uint32_t seed) {
+  Floats values(count);
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t word = (static_cast<uint32_t>(i) + seed) * 2654435761u;
+    values[i] = static_cast<float>(word >> 8) * 0x1p-24f - 0.5f;
+  }
+  return values;
+}
+
+// An AdamW step of `state`, a bf16 gradient when `narrow`.
+void Step(State& state, const Floats& grad, bool narrow, uint32_t* changed) {
+  AdamWArgs args = ArgsOfStep(2, 0.1, 0.5);
+  const Halves halves = testing::Rounded(grad);
+  args.count = grad.size();
+  args.grad = grad.data();
+  if (narrow) args.grad = halves.data();
+  args.w = state.w.data();
+  args.m = state.m.data();
+  args.v = state.v.data();
+  args.changed_bits = changed;
+  AdamW(args, InlineStream());
+}
+
+TEST(AdamWTest, ALargeSegmentFollowsTheOracleAndTellsAllChangedBits) {
+  for (const bool narrow : {false, true}) {
+    constexpr int64_t kCount = 1500007;
+    State state = {Numbers(kCount, 1), Numbers(kCount, 2), Numbers(kCount, 3)};
+    for (float& v : state.v) v = std::abs(v);
+    Floats grad = Numbers(kCount, 4);
+    if (narrow) grad = Widened(testing::Rounded(grad));
+    const Floats before = state.w;
+    Oracle oracle = {testing::ToDoubles(state.w), testing::ToDoubles(state.m),
+                     testing::ToDoubles(state.v)};
+    testing::Vector<uint32_t> changed(1);
+    Step(state, grad, narrow, changed.data());
+    oracle.Update(2, 0.1, 0.5, grad);
+    EXPECT_TRUE(CloseInNorm(state.w, oracle.w, 1e-7));
+    EXPECT_TRUE(CloseInNorm(state.m, oracle.m, 1e-7));
+    EXPECT_TRUE(CloseInNorm(state.v, oracle.v, 1e-7));
+    uint32_t expected = 0;
+    for (int64_t i = 0; i < kCount; ++i) {
+      uint32_t bits[2];
+      std::memcpy(&bits[0], &before[i], sizeof(float));
+      std::memcpy(&bits[1], &state.w[i], sizeof(float));
+      expected |= bits[0] ^ bits[1];
+    }
+    EXPECT_EQ(changed[0], expected);
+  }
+}
+
+TEST(AdamWTest, EveryDeviceComputesTheSameBits) {
+  constexpr int64_t kCount = 4099;
+  State state = {Numbers(kCount, 1), Numbers(kCount, 2), Numbers(kCount, 3)};
+  for (float& v : state.v) v = std::abs(v);
+  Step(state, Numbers(kCount, 4), false, nullptr);
+  EXPECT_EQ(testing::HashOfBits(state.w), 1161582072129348916u);
+  EXPECT_EQ(testing::HashOfBits(state.m), 2987576154153507247u);
+  EXPECT_EQ(testing::HashOfBits(state.v), 6112348618149690744u);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <limits>
-#include <vector>
 
 #include "gtest/gtest.h"
 #include "kernels/ops/testing/testing.h"
@@ -11,21 +10,22 @@ namespace weft::ops {
 namespace {
 
 using testing::InlineStream;
+using testing::Vector;
 
 template <typename T>
-NonFinite Find(const std::vector<T>& x, DType dtype) {
-  NonFinite found;
-  found.index = -2;
-  FindNonFinite({static_cast<int64_t>(x.size()), dtype, x.data(), &found},
+NonFinite Find(const Vector<T>& x, DType dtype) {
+  Vector<NonFinite> found(1);
+  found[0].index = -2;
+  FindNonFinite({static_cast<int64_t>(x.size()), dtype, x.data(), found.data()},
                 InlineStream());
-  return found;
+  return found[0];
 }
 
 template <typename Float>
 void FindsTheFirst(DType dtype) {
   using Limits = std::numeric_limits<Float>;
   for (const int64_t at : {0, 1, 7, 8, 63, 99}) {
-    std::vector<Float> x(100, Limits::max());
+    Vector<Float> x(100, Limits::max());
     x[3] = Limits::denorm_min();
     x[4] = -Limits::max();
     EXPECT_EQ(Find(x, dtype).index, -1);
@@ -43,7 +43,7 @@ TEST(FiniteTest, FindsTheFirstOfF32) { FindsTheFirst<float>(DType::kF32); }
 TEST(FiniteTest, FindsTheFirstOfF64) { FindsTheFirst<double>(DType::kF64); }
 
 TEST(FiniteTest, FindsTheFirstOfBf16) {
-  std::vector<uint16_t> x(20, 0x7f7f);  // the largest number
+  Vector<uint16_t> x(20, 0x7f7f);  // the largest number
   EXPECT_EQ(Find(x, DType::kBf16).index, -1);
   x[17] = 0x7f80;
   EXPECT_EQ(Find(x, DType::kBf16).index, 17);
@@ -55,7 +55,18 @@ TEST(FiniteTest, FindsTheFirstOfBf16) {
 }
 
 TEST(FiniteTest, NothingIsFinite) {
-  EXPECT_EQ(Find(std::vector<float>(), DType::kF32).index, -1);
+  EXPECT_EQ(Find(Vector<float>(), DType::kF32).index, -1);
+}
+
+TEST(FiniteTest, FindsTheFirstOfManyInALongRange) {
+  Vector<float> x(3000001, 1.0f);
+  x[3000000] = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(Find(x, DType::kF32).index, 3000000);
+  EXPECT_EQ(Find(x, DType::kF32).value,
+            std::numeric_limits<double>::infinity());
+  for (int64_t at = 270337; at < 3000000; at += 7777) x[at] = NAN;
+  EXPECT_EQ(Find(x, DType::kF32).index, 270337);
+  EXPECT_TRUE(std::isnan(Find(x, DType::kF32).value));
 }
 
 }  // namespace

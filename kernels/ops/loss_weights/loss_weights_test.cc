@@ -1,7 +1,5 @@
 #include "kernels/ops/loss_weights/loss_weights.h"
 
-#include <vector>
-
 #include "gtest/gtest.h"
 #include "kernels/ops/testing/testing.h"
 
@@ -14,7 +12,7 @@ using testing::SameBits;
 using testing::Unwritten;
 
 // Of a microbatch of 24 tokens in a step of 60.
-Floats Weights(bool over_step, const std::vector<double>& counted) {
+Floats Weights(bool over_step, const testing::Doubles& counted) {
   Floats weights = Unwritten(2);
   LossWeightsArgs args;
   args.ranks = counted.size() / 2;

@@ -35,9 +35,9 @@ __device__ inline float Rounded(float value) {
 template <typename T>
 inline constexpr int kVector = 16 / sizeof(T);
 
-// Whether 16 bytes can be accessed at once there.
-inline bool IsAligned(const void* data) {
-  return reinterpret_cast<uintptr_t>(data) % 16 == 0;
+// Whether `bytes` bytes can be accessed at once there.
+inline bool IsAligned(const void* data, int64_t bytes = 16) {
+  return reinterpret_cast<uintptr_t>(data) % bytes == 0;
 }
 
 // Requires: `at` is aligned to 16 bytes.

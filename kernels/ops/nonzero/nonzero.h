@@ -10,7 +10,8 @@
 namespace weft::ops {
 
 // out = 1 when some x is not zero, of either sign; else it is left alone. Reads
-// on the CPU no further than the block of the first such x.
+// on the CPU no further than the block of the first such x, on CUDA nothing but
+// the beginning where that holds one.
 struct HasNonZeroArgs {
   int64_t count = 0;
   DType dtype = DType::kF32;  // kF32 or kBf16

@@ -79,32 +79,6 @@ struct CombineRowsArgs {
 };
 void CombineRows(const CombineRowsArgs& args, device::Stream& stream);
 
-// Rows received from the ranks of a group come as [rank][local expert][token];
-// the experts read them as [local expert][rank][token]. `width` is the hidden
-// size, or 1 for probabilities.
-struct ReorderChunksArgs {
-  int64_t num_ranks = 0;
-  int64_t num_local_experts = 0;
-  int64_t width = 0;
-  const int32_t* counts = nullptr;  // [num_ranks, num_local_experts], in rows
-  ConstTensor src;                  // [rows, width]
-  Tensor dst;                       // [rows, width], in the format of src
-};
-void RankMajorToExpertMajor(const ReorderChunksArgs& args,
-                            device::Stream& stream);
-void ExpertMajorToRankMajor(const ReorderChunksArgs& args,
-                            device::Stream& stream);
-
-// offsets[e] = first row of local expert e after RankMajorToExpertMajor.
-struct LocalExpertOffsetsArgs {
-  int64_t num_ranks = 0;
-  int64_t num_local_experts = 0;
-  const int32_t* counts = nullptr;  // [num_ranks, num_local_experts]
-  int64_t* offsets = nullptr;       // [num_local_experts + 1]
-};
-void LocalExpertOffsets(const LocalExpertOffsetsArgs& args,
-                        device::Stream& stream);
-
 }  // namespace weft::ops
 
 #endif  // WEFT_KERNELS_OPS_PERMUTE_PERMUTE_H_

@@ -77,24 +77,6 @@ void CombineColumns(const CombineRowsArgs& args, int64_t token, int64_t begin,
   ConvertElements(sum, columns, out);
 }
 
-// Copies every chunk of rows between the two layouts.
-template <typename CopyChunk>
-void ForEachChunk(const ReorderChunksArgs& args, CopyChunk&& copy) {
-  int64_t expert_major = 0;  // row where the chunk is in expert-major order
-  for (int64_t e = 0; e < args.num_local_experts; ++e) {
-    for (int64_t r = 0; r < args.num_ranks; ++r) {
-      int64_t rank_major = 0;
-      for (int64_t i = 0; i < r * args.num_local_experts + e; ++i) {
-        rank_major += args.counts[i];
-      }
-      const int64_t rows = args.counts[r * args.num_local_experts + e];
-      copy(rank_major * args.width, expert_major * args.width,
-           rows * args.width * SizeOf(args.src.dtype));
-      expert_major += rows;
-    }
-  }
-}
-
 }  // namespace
 
 void BuildPermutation(const BuildPermutationArgs& args,
@@ -149,39 +131,6 @@ void CombineRows(const CombineRowsArgs& args, device::Stream& stream) {
       }
     }
   });
-}
-
-void RankMajorToExpertMajor(const ReorderChunksArgs& args,
-                            device::Stream& stream) {
-  if (RunOnCuda<&RankMajorToExpertMajor>(args, stream)) return;
-  ForEachChunk(args,
-               [&](int64_t rank_major, int64_t expert_major, int64_t bytes) {
-                 std::memcpy((args.dst + expert_major).data,
-                             (args.src + rank_major).data, bytes);
-               });
-}
-
-void ExpertMajorToRankMajor(const ReorderChunksArgs& args,
-                            device::Stream& stream) {
-  if (RunOnCuda<&ExpertMajorToRankMajor>(args, stream)) return;
-  ForEachChunk(args,
-               [&](int64_t rank_major, int64_t expert_major, int64_t bytes) {
-                 std::memcpy((args.dst + rank_major).data,
-                             (args.src + expert_major).data, bytes);
-               });
-}
-
-void LocalExpertOffsets(const LocalExpertOffsetsArgs& args,
-                        device::Stream& stream) {
-  if (RunOnCuda<&LocalExpertOffsets>(args, stream)) return;
-  args.offsets[0] = 0;
-  for (int64_t e = 0; e < args.num_local_experts; ++e) {
-    int64_t rows = 0;
-    for (int64_t r = 0; r < args.num_ranks; ++r) {
-      rows += args.counts[r * args.num_local_experts + e];
-    }
-    args.offsets[e + 1] = args.offsets[e] + rows;
-  }
 }
 
 }  // namespace weft::ops

@@ -19,6 +19,7 @@ using testing::Doubles;
 using testing::Floats;
 using testing::Halves;
 using testing::InlineStream;
+using testing::Ints;
 using testing::RandomFloats;
 using testing::RandomHalves;
 using testing::Rounded;
@@ -26,17 +27,17 @@ using testing::SameBits;
 using testing::Unwritten;
 using testing::Widened;
 
-using Ints = std::vector<int32_t>;
+using Offsets = testing::Vector<int64_t>;
 
 struct Permutation {
-  std::vector<int64_t> offsets;
+  Offsets offsets;
   Ints row_of_slot, slot_of_row, token_of_row, sorted_rows, sorted_experts;
 };
 
 Permutation Build(int64_t tokens, int64_t topk, int64_t experts,
                   const Ints& index) {
   const Ints unwritten(tokens * topk, -1);
-  Permutation p = {std::vector<int64_t>(experts + 1, -1),
+  Permutation p = {Offsets(experts + 1, -1),
                    unwritten,
                    unwritten,
                    unwritten,
@@ -90,12 +91,12 @@ TEST_P(Permute, RowsAreOrderedByExpertThenToken) {
     order.emplace_back(index_[s], s / c_.topk, s);
   }
   std::sort(order.begin(), order.end());
-  std::vector<int64_t> offsets(c_.experts + 1);
+  Offsets offsets(c_.experts + 1);
   for (int32_t row = 0; row < slots(); ++row) {
     const auto [expert, token, slot] = order[row];
-    EXPECT_EQ(p_.slot_of_row[row], slot);
-    EXPECT_EQ(p_.token_of_row[row], token);
-    EXPECT_EQ(p_.row_of_slot[slot], row);
+    ASSERT_EQ(p_.slot_of_row[row], slot) << row;
+    ASSERT_EQ(p_.token_of_row[row], token) << row;
+    ASSERT_EQ(p_.row_of_slot[slot], row) << slot;
     for (int64_t e = expert + 1; e <= c_.experts; ++e) ++offsets[e];
   }
   EXPECT_EQ(p_.offsets, offsets);
@@ -110,8 +111,8 @@ TEST_P(Permute, SortedSlotsAscendByExpert) {
     }
     int64_t at = t * c_.topk;
     for (const auto& [expert, row] : row_of_expert) {
-      EXPECT_EQ(p_.sorted_experts[at], expert);
-      EXPECT_EQ(p_.sorted_rows[at], row);
+      ASSERT_EQ(p_.sorted_experts[at], expert) << at;
+      ASSERT_EQ(p_.sorted_rows[at], row) << at;
       ++at;
     }
   }
@@ -142,37 +143,47 @@ TEST_P(Permute, GathersRowsAndProbabilitiesAndTheirGradients) {
   EXPECT_TRUE(SameBits(back, prob));
 }
 
-// The canonical order, spelled out with maps.
+// Calls add(row, is_first_of_rank) for the rows of a token in the canonical
+// order, spelled out with maps.
+template <typename Add>
+void ForEachRow(const Case& c, const Ints& index, const Permutation& p,
+                int64_t token, Add&& add) {
+  std::map<int32_t, std::map<int32_t, int32_t>> ranks;
+  for (int64_t s = token * c.topk; s < (token + 1) * c.topk; ++s) {
+    ranks[index[s] / c.per_rank][index[s]] = p.row_of_slot[s];
+  }
+  for (const auto& [rank, experts] : ranks) {
+    for (const auto& [expert, row] : experts) {
+      add(row, expert == experts.begin()->first);
+    }
+  }
+}
+
 Floats CanonicalSum(const Case& c, const Ints& index, const Permutation& p,
                     const Floats& rows, int64_t hidden) {
   Floats out(c.tokens * hidden);
+  std::vector<std::vector<float>> partials;  // one a rank
   for (int64_t t = 0; t < c.tokens; ++t) {
-    std::map<int32_t, std::map<int32_t, int32_t>> ranks;
-    for (int64_t j = 0; j < c.topk; ++j) {
-      const int64_t s = t * c.topk + j;
-      ranks[index[s] / c.per_rank][index[s]] = p.row_of_slot[s];
-    }
-    for (int64_t i = 0; i < hidden; ++i) {
-      bool first_rank = true;
-      for (const auto& [rank, experts] : ranks) {
-        bool first = true;
-        float partial = 0;
-        for (const auto& [expert, row] : experts) {
-          const float value = rows[row * hidden + i];
-          partial = first ? value : partial + value;
-          first = false;
-        }
-        float& sum = out[t * hidden + i];
-        sum = first_rank ? partial : sum + partial;
-        first_rank = false;
+    partials.clear();
+    ForEachRow(c, index, p, t, [&](int64_t row, bool is_first_of_rank) {
+      const float* from = rows.data() + row * hidden;
+      if (is_first_of_rank) {
+        partials.emplace_back(from, from + hidden);
+        return;
       }
+      for (int64_t i = 0; i < hidden; ++i) partials.back()[i] += from[i];
+    });
+    for (int64_t i = 0; i < hidden; ++i) {
+      float sum = partials.front()[i];
+      for (size_t r = 1; r < partials.size(); ++r) sum += partials[r][i];
+      out[t * hidden + i] = sum;
     }
   }
   return out;
 }
 
 TEST_P(Permute, CombineSumsInTheCanonicalOrder) {
-  for (const int64_t hidden : {1, 7, 300}) {
+  for (const int64_t hidden : {1, 7, 304}) {
     const Floats rows = RandomFloats(slots() * hidden, 3);
     const Floats add1 = RandomFloats(c_.tokens * hidden, 4);
     const Floats add2 = RandomFloats(c_.tokens * hidden, 5);
@@ -223,7 +234,7 @@ TEST_P(Permute, GatherAndCombineAreAdjoint) {
 }
 
 TEST_P(Permute, Bf16IsTheFp32ResultRounded) {
-  for (const int64_t hidden : {1, 7, 300}) {
+  for (const int64_t hidden : {1, 7, 304}) {
     const Halves rows = RandomHalves(slots() * hidden, 3);
     const Halves add1 = RandomHalves(c_.tokens * hidden, 4);
     const Halves add2 = RandomHalves(c_.tokens * hidden, 5);
@@ -249,21 +260,42 @@ TEST_P(Permute, Bf16IsTheFp32ResultRounded) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, Permute,
-                         ::testing::Values(Case{"TwoOfEight", 9, 2, 8, 2},
-                                           Case{"FourOfEight", 12, 4, 8, 4},
-                                           Case{"EightOfSixteen", 5, 8, 16, 4},
-                                           Case{"AllExperts", 4, 6, 6, 3},
-                                           Case{"OneRank", 6, 3, 6, 6},
-                                           Case{"TopOne", 7, 1, 4, 1},
-                                           Case{"OneExpert", 5, 1, 1, 1},
-                                           Case{"OneToken", 1, 2, 8, 4},
-                                           Case{"NoToken", 0, 2, 8, 4}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Cases, Permute,
+    ::testing::Values(
+        Case{"TwoOfEight", 9, 2, 8, 2}, Case{"FourOfEight", 12, 4, 8, 4},
+        Case{"EightOfSixteen", 5, 8, 16, 4}, Case{"AllExperts", 4, 6, 6, 3},
+        Case{"OneRank", 6, 3, 6, 6}, Case{"TopOne", 7, 1, 4, 1},
+        Case{"OneExpert", 5, 1, 1, 1}, Case{"OneToken", 1, 2, 8, 4},
+        Case{"NoToken", 0, 2, 8, 4}, Case{"Large", 701, 4, 32, 16},
+        Case{"Experts", 401, 16, 512, 64}, Case{"Most", 11, 70, 2000, 500}),
+    [](const auto& info) { return info.param.name; });
+
+// As many tokens as a job routes, one expert never chosen.
+TEST(PermuteTest, ManyTokensAreOrderedByExpertThenToken) {
+  constexpr int64_t kTokens = 30011;
+  constexpr int64_t kTopK = 4;
+  constexpr int64_t kExperts = 33;
+  const Ints index = RandomChoices(kTokens, kTopK, kExperts - 1);
+  const Permutation p = Build(kTokens, kTopK, kExperts, index);
+  std::vector<std::vector<int32_t>> slots(kExperts);
+  for (int64_t s = 0; s < kTokens * kTopK; ++s) slots[index[s]].push_back(s);
+  int64_t row = 0;
+  for (int64_t e = 0; e < kExperts; ++e) {
+    EXPECT_EQ(p.offsets[e], row);
+    for (const int32_t slot : slots[e]) {
+      ASSERT_EQ(p.slot_of_row[row], slot) << row;
+      ASSERT_EQ(p.token_of_row[row], slot / kTopK) << row;
+      ASSERT_EQ(p.row_of_slot[slot], row) << slot;
+      ++row;
+    }
+  }
+  EXPECT_EQ(p.offsets[kExperts], row);
+}
 
 TEST(PermuteTest, OneExpertGetsEverything) {
   const Permutation p = Build(3, 1, 4, {2, 2, 2});
-  EXPECT_EQ(p.offsets, (std::vector<int64_t>{0, 0, 0, 3, 3}));
+  EXPECT_EQ(p.offsets, (Offsets{0, 0, 0, 3, 3}));
   EXPECT_EQ(p.row_of_slot, (Ints{0, 1, 2}));
 }
 
@@ -304,28 +336,56 @@ TEST(PermuteTest, PartialSumsOfRanksCombineToTheSameBits) {
   EXPECT_TRUE(SameBits(combined, whole));
 }
 
-TEST(ReorderChunksTest, MovesChunksAndBack) {
-  constexpr int64_t kWidth = 2;
-  // Two experts; rank 0 sends 2 and 1 rows, rank 1 sends 0 and 3, rank 2
-  // sends 1 and 0. A row holds rank * 100 + expert * 10 + number.
-  const Ints counts = {2, 1, 0, 3, 1, 0};
-  const Floats numbers = {0, 1, 10, 110, 111, 112, 200};
-  const Floats expected = {0, 1, 200, 10, 110, 111, 112};
-  Floats src, want;
-  for (const float n : numbers) src.insert(src.end(), {n, -n});
-  for (const float n : expected) want.insert(want.end(), {n, -n});
-  Floats dst = Unwritten(src.size());
-  RankMajorToExpertMajor({3, 2, kWidth, counts.data(), src.data(), dst.data()},
-                         InlineStream());
-  EXPECT_TRUE(SameBits(dst, want));
-  Floats back = Unwritten(src.size());
-  ExpertMajorToRankMajor({3, 2, kWidth, counts.data(), dst.data(), back.data()},
-                         InlineStream());
-  EXPECT_TRUE(SameBits(back, src));
+// Rows of a job's size; bf16, so a row is eight columns wider than what the
+// columns before it fill.
+TEST(PermuteTest, WideRowsAreSummedAndMoved) {
+  for (const int64_t hidden : {2048, 4104}) {
+    const Case c = {"", 129, 4, 16, 4};
+    const Ints index = RandomChoices(c.tokens, c.topk, c.experts);
+    const Permutation p = Build(c.tokens, c.topk, c.experts, index);
+    const int64_t slots = c.tokens * c.topk;
+    const Halves x = RandomHalves(c.tokens * hidden, 1);
+    Halves rows(slots * hidden, Bf16{0x7fff});
+    GatherRows({slots, hidden, x.data(), p.token_of_row.data(), rows.data()},
+               InlineStream());
+    for (int64_t i = 0; i < slots * hidden; ++i) {
+      const int64_t token = p.token_of_row[i / hidden];
+      ASSERT_EQ(rows[i].bits, x[token * hidden + i % hidden].bits) << i;
+    }
+    const Halves values = RandomHalves(slots * hidden, 2);
+    Halves out(c.tokens * hidden, Bf16{0x7fff});
+    CombineRows({c.tokens, c.topk, hidden, c.per_rank, values.data(),
+                 p.sorted_rows.data(), p.sorted_experts.data(), nullptr,
+                 nullptr, out.data()},
+                InlineStream());
+    EXPECT_TRUE(SameBits(
+        out, Rounded(CanonicalSum(c, index, p, Widened(values), hidden))));
+  }
+}
 
-  std::vector<int64_t> offsets(3, -1);
-  LocalExpertOffsets({3, 2, counts.data(), offsets.data()}, InlineStream());
-  EXPECT_EQ(offsets, (std::vector<int64_t>{0, 3, 7}));
+TEST(PermuteTest, BitsDoNotDependOnAlignment) {
+  constexpr int64_t kHidden = 64;
+  const Case c = {"", 9, 4, 8, 2};
+  const Ints index = RandomChoices(c.tokens, c.topk, c.experts);
+  const Permutation p = Build(c.tokens, c.topk, c.experts, index);
+  const int64_t slots = c.tokens * c.topk;
+  const Floats rows = RandomFloats(slots * kHidden + 1, 1);
+  const Floats shifted(rows.begin() + 1, rows.end());
+  Floats sums[2];
+  Floats moved[2];
+  for (int i = 0; i < 2; ++i) {
+    const float* from = i == 0 ? rows.data() + 1 : shifted.data();
+    sums[i] = Unwritten(c.tokens * kHidden);
+    moved[i] = Unwritten(slots * kHidden);
+    CombineRows(
+        {c.tokens, c.topk, kHidden, c.per_rank, from, p.sorted_rows.data(),
+         p.sorted_experts.data(), nullptr, nullptr, sums[i].data()},
+        InlineStream());
+    GatherRows({slots, kHidden, from, p.token_of_row.data(), moved[i].data()},
+               InlineStream());
+  }
+  EXPECT_TRUE(SameBits(sums[0], sums[1]));
+  EXPECT_TRUE(SameBits(moved[0], moved[1]));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 //
 // Philox4x32-10 (Salmon et al., 2011): the key is the seed, the counter is
 // (i / 4, stream id). Its four words make elements 4j .. 4j+3: two Box-Muller
-// pairs, or four uniforms.
+// pairs, or four uniforms. Every device makes the same bits.
 #ifndef WEFT_KERNELS_OPS_RANDOM_RANDOM_H_
 #define WEFT_KERNELS_OPS_RANDOM_RANDOM_H_
 

@@ -1,9 +1,11 @@
 #include "kernels/ops/random/random.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "gtest/gtest.h"
+#include "kernels/ops/random/philox.h"
 #include "kernels/ops/testing/testing.h"
 
 namespace weft::ops {
@@ -131,6 +133,41 @@ TEST(RandomTest, StreamIdsAreFnv1a) {
   EXPECT_EQ(RandomStreamId("", 0), 0xcbf29ce484222325ull);
   EXPECT_EQ(RandomStreamId("a", 1), 0xaf63dc4c8601ec8cull);
   EXPECT_EQ(RandomStreamId("foobar", 6), 0x85944171f73967e8ull);
+}
+
+// Against the definition in long double.
+TEST(RandomTest, NormalsAreThoseOfBoxAndMuller) {
+  constexpr long double kTwoPi = 6.283185307179586476925L;
+  double worst = 0;
+  uint32_t a = 0;
+  for (int i = 0; i < 300000; ++i, a += 2654435761u) {
+    // Also both ends and the quarters of a turn.
+    const uint32_t b =
+        i < 64 ? (i % 8) * 0x20000000u + i / 8 - 4 : a * 747796405u;
+    const uint32_t first = i == 1 ? 0xffffffffu : a;
+    double pair[2];
+    NormalPair(first, b, pair);
+    const long double radius =
+        std::sqrt(-2 * std::log((first + 0.5L) * 0x1p-32L));
+    const long double angle = kTwoPi * ((b + 0.5L) * 0x1p-32L);
+    const long double error =
+        std::max(std::abs(pair[0] - radius * std::cos(angle)),
+                 std::abs(pair[1] - radius * std::sin(angle)));
+    worst = std::max(worst, static_cast<double>(error / radius));
+  }
+  EXPECT_LT(worst, 5e-16);
+}
+
+TEST(RandomTest, EveryDeviceMakesTheSameBits) {
+  constexpr int64_t kBegin = 1234567;
+  constexpr int64_t kCount = 1000003;
+  EXPECT_EQ(testing::HashOfBits(Normal(11, 12, kBegin, kBegin + kCount)),
+            12821893664461142042u);
+  Floats uniform = Unwritten(kCount);
+  RandomUniform(
+      {{11, 12, kBegin, kBegin + kCount}, -0.3f, 1.7f, uniform.data()},
+      InlineStream());
+  EXPECT_EQ(testing::HashOfBits(uniform), 9610008579104605136u);
 }
 
 }  // namespace

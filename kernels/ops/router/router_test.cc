@@ -17,22 +17,22 @@ using testing::Close;
 using testing::Doubles;
 using testing::Floats;
 using testing::InlineStream;
+using testing::Ints;
 using testing::RandomFloats;
 using testing::Unwritten;
 
 struct Result {
   Floats scores;
-  std::vector<int32_t> index;
+  Ints index;
   Floats prob;
-  std::vector<int32_t> counts;
+  Ints counts;
 };
 
 Result Forward(const RouterConfig& config, int64_t tokens,
                const Floats& logits) {
   Result r = {Unwritten(tokens * config.num_experts),
-              std::vector<int32_t>(tokens * config.topk, -1),
-              Unwritten(tokens * config.topk),
-              std::vector<int32_t>(config.num_experts, -1)};
+              Ints(tokens * config.topk, -1), Unwritten(tokens * config.topk),
+              Ints(config.num_experts, -1)};
   RouterForward({config, tokens, logits.data(), r.scores.data(), r.index.data(),
                  r.prob.data(), r.counts.data()},
                 InlineStream());
@@ -50,7 +50,7 @@ Doubles Softmax(const double* logits, int64_t count) {
 
 // Probabilities of given choices, from the definition in the header.
 Doubles Probs(const RouterConfig& config, const Doubles& logits,
-              const std::vector<int32_t>& index) {
+              const Ints& index) {
   Doubles prob(index.size());
   for (size_t i = 0; i < index.size(); i += config.topk) {
     const int64_t token = i / config.topk;
@@ -126,7 +126,7 @@ TEST_P(Router, ProbabilitiesFollowTheDefinition) {
 }
 
 TEST_P(Router, CountsAreSlotsPerExpert) {
-  std::vector<int32_t> counts(config_.num_experts);
+  Ints counts(config_.num_experts);
   for (const int32_t e : result_.index) ++counts[e];
   EXPECT_EQ(result_.counts, counts);
 }
@@ -177,14 +177,14 @@ RouterConfig Config(int64_t experts, int64_t topk) {
 
 TEST(RouterTest, OfEqualLogitsTheLowerIndexComesFirst) {
   const Result r = Forward(Config(5, 3), 2, {1, 2, 2, 1, 2, 0, 0, 0, 0, 0});
-  EXPECT_EQ(r.index, (std::vector<int32_t>{1, 2, 4, 0, 1, 2}));
+  EXPECT_EQ(r.index, (Ints{1, 2, 4, 0, 1, 2}));
 }
 
 TEST(RouterTest, OneExpertGetsEveryToken) {
   Floats logits(4 * 8, -3.0f);
   for (int64_t t = 0; t < 4; ++t) logits[t * 8 + 6] = 5.0f;
   const Result r = Forward(Config(8, 1), 4, logits);
-  EXPECT_EQ(r.counts, (std::vector<int32_t>{0, 0, 0, 0, 0, 0, 4, 0}));
+  EXPECT_EQ(r.counts, (Ints{0, 0, 0, 0, 0, 0, 4, 0}));
 }
 
 TEST(RouterTest, ExtremeLogitsKeepTheChosenSumAtOne) {
@@ -196,13 +196,119 @@ TEST(RouterTest, ExtremeLogitsKeepTheChosenSumAtOne) {
 TEST(RouterTest, NotANumberStillYieldsValidDistinctIndices) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Result r = Forward(Config(4, 3), 1, {nan, 1, nan, nan});
-  std::vector<int32_t> index = r.index;
+  Ints index = r.index;
   std::sort(index.begin(), index.end());
   EXPECT_EQ(std::unique(index.begin(), index.end()), index.end());
   EXPECT_GE(index.front(), 0);
   EXPECT_LT(index.back(), 4);
   EXPECT_TRUE(std::isnan(r.prob[0]) || std::isnan(r.scores[0]));
 }
+
+// Of what a job routes: against the definition in fp64.
+class RouterAtSize : public Router {
+ protected:
+  // Logits in steps of 1/2, so that a row has many equal ones and zeros of
+  // both signs.
+  static Floats Coarse(Floats logits) {
+    for (float& logit : logits) logit = std::round(2 * logit) / 2;
+    return logits;
+  }
+
+  // d_logits from the formulas of the header and the derivative of softmax.
+  Doubles Backward(const Floats& d_prob, const Floats& d_scores) const {
+    const Doubles logits = testing::ToDoubles(logits_);
+    const Doubles prob = Probs(config_, logits, result_.index);
+    Doubles d_logits(logits.size());
+    for (int64_t t = 0; t < tokens_; ++t) {
+      const int64_t at = t * config_.num_experts;
+      const Doubles s = Softmax(&logits[at], config_.num_experts);
+      Doubles ds(d_scores.begin() + at, d_scores.begin() + at + s.size());
+      double routed = 0;
+      for (int64_t j = t * config_.topk; j < (t + 1) * config_.topk; ++j) {
+        routed += prob[j] / config_.scaling * d_prob[j];
+        if (!config_.normalize_topk) {
+          ds[result_.index[j]] += config_.scaling * d_prob[j];
+        }
+      }
+      const double mean =
+          std::inner_product(s.begin(), s.end(), ds.begin(), 0.0);
+      for (size_t e = 0; e < s.size(); ++e) {
+        d_logits[at + e] = s[e] * (ds[e] - mean);
+      }
+      if (!config_.normalize_topk) continue;
+      for (int64_t j = t * config_.topk; j < (t + 1) * config_.topk; ++j) {
+        d_logits[at + result_.index[j]] += prob[j] * (d_prob[j] - routed);
+      }
+    }
+    return d_logits;
+  }
+};
+
+TEST_P(RouterAtSize, ForwardFollowsTheDefinition) {
+  const Doubles logits = testing::ToDoubles(logits_);
+  Doubles scores;
+  Ints counts(config_.num_experts);
+  for (int64_t t = 0; t < tokens_; ++t) {
+    const Doubles s =
+        Softmax(&logits[t * config_.num_experts], config_.num_experts);
+    scores.insert(scores.end(), s.begin(), s.end());
+  }
+  for (const int32_t e : result_.index) ++counts[e];
+  // A difference of logits of 16 is rounded by up to 1e-6.
+  EXPECT_TRUE(Close(result_.scores, scores, 0, 3e-6));
+  EXPECT_TRUE(
+      Close(result_.prob, Probs(config_, logits, result_.index), 0, 3e-6));
+  EXPECT_EQ(result_.counts, counts);
+}
+
+TEST_P(RouterAtSize, OfEqualLogitsTheLowerIndexComesFirst) {
+  const Floats logits = Coarse(logits_);
+  const Result r = Forward(config_, tokens_, logits);
+  for (int64_t t = 0; t < tokens_; ++t) {
+    std::vector<int32_t> order(config_.num_experts);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+      return logits[t * config_.num_experts + a] >
+             logits[t * config_.num_experts + b];
+    });
+    for (int64_t j = 0; j < config_.topk; ++j) {
+      ASSERT_EQ(r.index[t * config_.topk + j], order[j]) << t << " " << j;
+    }
+  }
+}
+
+TEST_P(RouterAtSize, BackwardFollowsTheDefinition) {
+  const Floats d_prob = RandomFloats(result_.prob.size(), 2);
+  const Floats d_scores = RandomFloats(result_.scores.size(), 3);
+  for (const bool with_scores : {false, true}) {
+    Floats d_logits = Unwritten(logits_.size());
+    RouterBackward({config_, tokens_, result_.scores.data(),
+                    result_.index.data(), result_.prob.data(), d_prob.data(),
+                    with_scores ? d_scores.data() : nullptr, d_logits.data()},
+                   InlineStream());
+    const Doubles expected =
+        Backward(d_prob, with_scores ? d_scores : Floats(d_scores.size()));
+    EXPECT_TRUE(Close(d_logits, expected, 3e-6, 1e-5));
+  }
+}
+
+TEST_P(RouterAtSize, GivesTheSameBitsAgain) {
+  const Result again = Forward(config_, tokens_, logits_);
+  EXPECT_TRUE(testing::SameBits(again.scores, result_.scores));
+  EXPECT_TRUE(testing::SameBits(again.prob, result_.prob));
+  EXPECT_EQ(again.index, result_.index);
+  EXPECT_EQ(again.counts, result_.counts);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Sizes, RouterAtSize,
+    ::testing::Values(Case{"ThirtyTwoTopFour", 9001, 32, 4, true},
+                      Case{"ThirtyTwoTopFourRaw", 9001, 32, 4, false, 2.5f},
+                      Case{"FiveHundredTwelve", 203, 512, 16, true},
+                      Case{"HundredThirty", 301, 130, 8, false},
+                      Case{"ManyChoices", 17, 600, 70, true, 0.5f},
+                      Case{"ManyChoicesRaw", 17, 600, 70, false}),
+    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace weft::ops

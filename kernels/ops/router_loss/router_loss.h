@@ -9,8 +9,8 @@
 //
 // With `groups` the balancing loss is that of each group of `tokens` tokens,
 // added up. The caller makes means of the sums by `factor`: of all tokens of a
-// microbatch, E / (k T^2). Sums are in fp64, tokens ascending. Counts have no
-// gradient.
+// microbatch, E / (k T^2). Sums are in fp64, on the CPU tokens ascending, on
+// CUDA in an order that depends on sizes alone. Counts have no gradient.
 #ifndef WEFT_KERNELS_OPS_ROUTER_LOSS_ROUTER_LOSS_H_
 #define WEFT_KERNELS_OPS_ROUTER_LOSS_ROUTER_LOSS_H_
 

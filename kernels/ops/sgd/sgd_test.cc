@@ -119,7 +119,8 @@ TEST(SgdTest, AnElementDoesNotDependOnWhereTheSegmentIsCut) {
 
 TEST(SgdTest, TellsWhichBitsOfWeightsChange) {
   State state = {Floats(3, 1.0f), {}};
-  uint32_t changed = 0;
+  testing::Vector<uint32_t> word(1);
+  uint32_t& changed = word[0];
   SgdArgs args;
   args.changed_bits = &changed;
   state.Update(args, {0, 0, 0});
@@ -158,6 +159,34 @@ TEST(SgdTest, ABf16GradientIsTheSameNumber) {
   }
   EXPECT_TRUE(testing::SameBits(weights[0], weights[1]));
   EXPECT_TRUE(testing::SameBits(moments[0], moments[1]));
+}
+
+// Numbers in (-1/2, 1/2) that every machine makes alike.
+Floats Numbers(int64_t count, uint32_t seed) {
+  Floats values(count);
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t word = (static_cast<uint32_t>(i) + seed) * 2654435761u;
+    values[i] = static_cast<float>(word >> 8) * 0x1p-24f - 0.5f;
+  }
+  return values;
+}
+
+TEST(SgdTest, EveryDeviceComputesTheSameBits) {
+  constexpr int64_t kCount = 300007;
+  for (const bool momentum : {false, true}) {
+    State state = {Numbers(kCount, 1), {}};
+    if (momentum) state.m = Numbers(kCount, 2);
+    SgdArgs args;
+    args.momentum = 0.9;
+    args.weight_decay = 0.1;
+    args.grad_scale = 0.7;
+    state.Update(args, Numbers(kCount, 3));
+    EXPECT_EQ(testing::HashOfBits(state.w),
+              momentum ? 13811398795597392268u : 9802488970828366927u);
+    if (momentum) {
+      EXPECT_EQ(testing::HashOfBits(state.m), 17444844880258948290u);
+    }
+  }
 }
 
 }  // namespace

@@ -9,6 +9,9 @@
 namespace weft::ops {
 
 // out = sum_i weights[i] * *x[i] in fp64, i ascending; 0 of nothing.
+//
+// The pointers and the weights are memory of the host and are read before the
+// call returns; the numbers and `out` are memory of the device.
 struct WeightedSumArgs {
   int64_t count = 0;
   const double* const* x = nullptr;  // [count] pointers

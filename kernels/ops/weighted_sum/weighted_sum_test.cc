@@ -1,5 +1,6 @@
 #include "kernels/ops/weighted_sum/weighted_sum.h"
 
+#include <cmath>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -8,14 +9,16 @@
 namespace weft::ops {
 namespace {
 
-double Sum(const std::vector<double>& x, const std::vector<double>& weights) {
+using testing::Doubles;
+
+double Sum(const Doubles& x, const std::vector<double>& weights) {
   std::vector<const double*> pointers;
   for (const double& value : x) pointers.push_back(&value);
-  double out = -1;
-  WeightedSum(
-      {static_cast<int64_t>(x.size()), pointers.data(), weights.data(), &out},
-      testing::InlineStream());
-  return out;
+  Doubles out = {-1};
+  WeightedSum({static_cast<int64_t>(x.size()), pointers.data(), weights.data(),
+               out.data()},
+              testing::InlineStream());
+  return out[0];
 }
 
 TEST(WeightedSumTest, AddsWeightedTerms) {
@@ -27,6 +30,20 @@ TEST(WeightedSumTest, AddsWeightedTerms) {
 TEST(WeightedSumTest, AddsInOrder) {
   EXPECT_EQ(Sum({1e30, -1e30, 1}, {1, 1, 1}), 1);
   EXPECT_EQ(Sum({1, 1e30, -1e30}, {1, 1, 1}), 0);
+}
+
+TEST(WeightedSumTest, AddsManyInOrder) {
+  for (const int64_t count : {128, 129, 1000}) {
+    Doubles x;
+    for (int64_t i = 0; i < count; ++i) x.push_back(std::exp2(i % 60));
+    double expected = 0;
+    for (int64_t i = 0; i < count; ++i) expected += 1.5 * x[i];
+    EXPECT_EQ(Sum(x, std::vector<double>(count, 1.5)), expected);
+    // What the last two terms cancel hides all before.
+    x[count - 2] = std::exp2(130);
+    x[count - 1] = -x[count - 2];
+    EXPECT_EQ(Sum(x, std::vector<double>(count, 1.5)), 0);
+  }
 }
 
 }  // namespace

@@ -1,0 +1,51 @@
+#include "kernels/ops/adamw/adamw.h"
+#include "kernels/ops/cuda_form.h"
+#include "kernels/ops/math/update.cuh"
+
+namespace weft::ops {
+namespace {
+
+// The arithmetic of the CPU form, to the bit.
+struct Rule {
+  static constexpr int kArrays = 3;  // w, m, v
+
+  double grad_scale;
+  double beta1;
+  double beta2;
+  double one_minus_beta1;
+  double one_minus_beta2;
+  double inverse_bias2;
+  double eps;
+  double step_size;  // lr / bias1
+  double decay;      // lr * weight_decay
+
+  __device__ void operator()(float grad, float (&x)[kArrays]) const {
+    const double g = __dmul_rn(grad_scale, static_cast<double>(grad));
+    const double m =
+        fma(beta1, static_cast<double>(x[1]), __dmul_rn(one_minus_beta1, g));
+    const double v = fma(beta2, static_cast<double>(x[2]),
+                         __dmul_rn(__dmul_rn(one_minus_beta2, g), g));
+    const double old = x[0];
+    const double decayed = fma(-decay, old, old);
+    const double root = __dadd_rn(__dsqrt_rn(__dmul_rn(v, inverse_bias2)), eps);
+    const double step = __ddiv_rn(__dmul_rn(step_size, m), root);
+    x[0] = static_cast<float>(__dsub_rn(decayed, step));
+    x[1] = static_cast<float>(m);
+    x[2] = static_cast<float>(v);
+  }
+};
+
+void Run(const AdamWArgs& args, device::Stream& stream) {
+  const Rule rule = {
+      args.grad_scale,  args.beta1,           args.beta2,
+      1.0 - args.beta1, 1.0 - args.beta2,     1.0 / args.bias2,
+      args.eps,         args.lr / args.bias1, args.lr * args.weight_decay};
+  cuda::Update<Rule>("AdamW", rule, args.grad,
+                     {args.count, {args.w, args.m, args.v}}, args.changed_bits,
+                     stream);
+}
+
+[[maybe_unused]] const bool kRegistered = RegisterCudaForm<&AdamW>(&Run);
+
+}  // namespace
+}  // namespace weft::ops

@@ -1,0 +1,399 @@
+// A permutation is built in three kernels. A tile is a run of slots: TileCounts
+// counts the slots of each tile by expert; TilesBefore turns that into the rows
+// of an expert that earlier tiles fill; AssignRows gives every slot its row.
+#include <algorithm>
+
+#include "kernels/device/cuda/launch.h"
+#include "kernels/ops/cuda_form.h"
+#include "kernels/ops/math/cuda.cuh"
+#include "kernels/ops/permute/permute.h"
+
+namespace weft::ops {
+namespace {
+
+using device::cuda::CheckLaunch;
+using device::cuda::Handle;
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / 32;
+constexpr int kWarpSlots = 64;
+constexpr int kTile = kWarps * kWarpSlots;
+constexpr unsigned kAllLanes = 0xFFFFFFFFu;
+
+// counts[tile, e] = slots of the tile that chose e.
+__global__ void __launch_bounds__(kThreads)
+    TileCounts(BuildPermutationArgs args, int64_t slots, int* counts) {
+  extern __shared__ int of_tile[];
+  const int experts = args.num_experts;
+  for (int e = threadIdx.x; e < experts; e += kThreads) of_tile[e] = 0;
+  __syncthreads();
+  const int64_t begin = int64_t{blockIdx.x} * kTile;
+  for (int i = threadIdx.x; i < kTile && begin + i < slots; i += kThreads) {
+    atomicAdd(&of_tile[args.topk_index[begin + i]], 1);
+  }
+  __syncthreads();
+  for (int e = threadIdx.x; e < experts; e += kThreads) {
+    counts[int64_t{blockIdx.x} * experts + e] = of_tile[e];
+  }
+}
+
+constexpr int kTileLanes = 32;
+
+// In place, counts[tile, e] = the slots of earlier tiles that chose e;
+// totals[e] = those of all. A block of 32 x kTileLanes threads does 32 experts;
+// each lane a run of tiles.
+__global__ void __launch_bounds__(32 * kTileLanes)
+    TilesBefore(int experts, int64_t tiles, int* counts, int* totals) {
+  __shared__ int of_lane[kTileLanes][32];
+  const int expert = blockIdx.x * 32 + threadIdx.x;
+  const int64_t run = (tiles + kTileLanes - 1) / kTileLanes;
+  const int64_t begin = min(tiles, threadIdx.y * run);
+  const int64_t end = min(tiles, begin + run);
+  int sum = 0;
+  if (expert < experts) {
+#pragma unroll 4
+    for (int64_t t = begin; t < end; ++t) sum += counts[t * experts + expert];
+  }
+  of_lane[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (expert >= experts) return;
+  int before = 0;
+  for (int lane = 0; lane < threadIdx.y; ++lane) {
+    before += of_lane[lane][threadIdx.x];
+  }
+  if (threadIdx.y == kTileLanes - 1) totals[expert] = before + sum;
+  for (int64_t t = begin; t < end; ++t) {
+    const int count = counts[t * experts + expert];
+    counts[t * experts + expert] = before;
+    before += count;
+  }
+}
+
+// In place, from values to the sums of those before them; by one warp.
+// Returns the sum of all.
+__device__ int SumsBefore(int* values, int count) {
+  const int lane = threadIdx.x % 32;
+  int carry = 0;
+  for (int begin = 0; begin < count; begin += 32) {
+    const int own = begin + lane < count ? values[begin + lane] : 0;
+    int sum = own;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(kAllLanes, sum, step);
+      if (lane >= step) sum += other;
+    }
+    if (begin + lane < count) values[begin + lane] = carry + sum - own;
+    carry += __shfl_sync(kAllLanes, sum, 31);
+  }
+  return carry;
+}
+
+// Writes all that is known of a slot once its row is.
+__device__ void WriteSlot(const BuildPermutationArgs& args, int slot,
+                          int expert, int row) {
+  const int topk = args.topk;
+  const int token = slot / topk;
+  const int first = token * topk;
+  args.row_of_slot[slot] = row;
+  args.slot_of_row[row] = slot;
+  args.token_of_row[row] = token;
+  int place = first;
+  for (int other = first; other < first + topk; ++other) {
+    const int of_other = args.topk_index[other];
+    place += of_other < expert || (of_other == expert && other < slot);
+  }
+  args.sorted_rows[place] = row;
+  args.sorted_experts[place] = expert;
+}
+
+// Gives the slots of one warp their rows, in order; next[e] is the first free
+// row of expert e for this warp.
+__device__ void AssignWarp(const BuildPermutationArgs& args, int64_t begin,
+                           int64_t slots, int* next) {
+  const unsigned below = (1u << (threadIdx.x % 32)) - 1;
+  for (int64_t at = begin; at < begin + kWarpSlots && at < slots; at += 32) {
+    const int64_t slot = at + threadIdx.x % 32;
+    const int expert = slot < slots ? args.topk_index[slot] : -1;
+    const unsigned peers = __match_any_sync(kAllLanes, expert);
+    const int rank = __popc(peers & below);
+    const int row = slot < slots ? next[expert] + rank : 0;
+    __syncwarp();
+    if (slot < slots && rank == 0) next[expert] += __popc(peers);
+    __syncwarp();
+    if (slot < slots) WriteSlot(args, slot, expert, row);
+  }
+}
+
+// shared: first row of each expert [experts], next rows [kWarps, experts]
+__global__ void __launch_bounds__(kThreads)
+    AssignRows(BuildPermutationArgs args, int64_t slots, const int* before,
+               const int* totals) {
+  extern __shared__ int shared[];
+  const int experts = args.num_experts;
+  const int warp = threadIdx.x / 32;
+  int* first = shared;
+  int* next = shared + experts;
+  for (int e = threadIdx.x; e < experts; e += kThreads) first[e] = totals[e];
+  for (int i = threadIdx.x; i < kWarps * experts; i += kThreads) next[i] = 0;
+  __syncthreads();
+  if (warp == 0) {
+    const int sum = SumsBefore(first, experts);
+    if (blockIdx.x == 0 && threadIdx.x == 0) args.offsets[experts] = sum;
+  }
+  const int64_t begin = int64_t{blockIdx.x} * kTile + warp * kWarpSlots;
+  for (int i = threadIdx.x % 32; i < kWarpSlots && begin + i < slots; i += 32) {
+    atomicAdd(&next[warp * experts + args.topk_index[begin + i]], 1);
+  }
+  __syncthreads();
+  for (int e = threadIdx.x; e < experts; e += kThreads) {
+    if (blockIdx.x == 0) args.offsets[e] = first[e];
+    int row = first[e] + before[int64_t{blockIdx.x} * experts + e];
+    for (int w = 0; w < kWarps; ++w) {
+      const int count = next[w * experts + e];
+      next[w * experts + e] = row;
+      row += count;
+    }
+  }
+  __syncthreads();
+  AssignWarp(args, begin, slots, next + warp * experts);
+}
+
+void Build(const BuildPermutationArgs& args, device::Stream& stream) {
+  const int64_t slots = args.tokens * args.topk;
+  const int64_t experts = args.num_experts;
+  const int64_t tiles = std::max<int64_t>(1, cuda::CeilDiv(slots, kTile));
+  auto* counts = static_cast<int*>(
+      device::cuda::Workspace(stream, (tiles + 1) * experts * sizeof(int)));
+  if (counts == nullptr) return;
+  int* totals = counts + tiles * experts;
+  const int64_t shared = (kWarps + 1) * experts * sizeof(int);
+  constexpr int64_t kAlwaysGranted = 48 << 10;
+  if (shared > kAlwaysGranted &&
+      !device::cuda::Check(
+          cudaFuncSetAttribute(
+              AssignRows, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+          "BuildPermutation", stream)) {
+    return;
+  }
+  TileCounts<<<tiles, kThreads, experts * sizeof(int), Handle(stream)>>>(
+      args, slots, counts);
+  TilesBefore<<<cuda::CeilDiv(experts, 32), dim3(32, kTileLanes), 0,
+                Handle(stream)>>>(experts, tiles, counts, totals);
+  AssignRows<<<tiles, kThreads, shared, Handle(stream)>>>(args, slots, counts,
+                                                          totals);
+  CheckLaunch("BuildPermutation", stream);
+}
+
+// Rows that a thread copies at a time.
+constexpr int kRowsAtOnce = 4;
+
+// Rows of `width` elements of type T. A block of x * y threads copies
+// y * kRowsAtOnce rows.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    CopyRows(int64_t rows, int64_t width, const T* src, const int32_t* index,
+             T* out) {
+  const int64_t first =
+      (int64_t{blockIdx.x} * blockDim.y + threadIdx.y) * kRowsAtOnce;
+  const T* from[kRowsAtOnce];
+#pragma unroll
+  for (int r = 0; r < kRowsAtOnce; ++r) {
+    from[r] = src + (first + r < rows ? index[first + r] * width : 0);
+  }
+  for (int64_t i = threadIdx.x; i < width; i += blockDim.x) {
+    T values[kRowsAtOnce];
+#pragma unroll
+    for (int r = 0; r < kRowsAtOnce; ++r) {
+      if (first + r < rows) values[r] = from[r][i];
+    }
+#pragma unroll
+    for (int r = 0; r < kRowsAtOnce; ++r) {
+      if (first + r < rows) out[(first + r) * width + i] = values[r];
+    }
+  }
+}
+
+// Threads along a row of `width` and along rows.
+dim3 BlockOf(int64_t width) {
+  int x = 32;
+  while (x < kThreads && x < width) x *= 2;
+  return dim3(x, kThreads / x);
+}
+
+template <typename T>
+void LaunchCopyRows(const GatherRowsArgs& args, device::Stream& stream) {
+  const int64_t width = args.hidden * SizeOf(args.src.dtype) / sizeof(T);
+  const dim3 block = BlockOf(width);
+  const int64_t blocks = cuda::CeilDiv(args.rows, kRowsAtOnce * block.y);
+  CopyRows<<<blocks, block, 0, Handle(stream)>>>(
+      args.rows, width, static_cast<const T*>(args.src.data), args.index,
+      static_cast<T*>(args.out.data));
+  CheckLaunch("GatherRows", stream);
+}
+
+void Gather(const GatherRowsArgs& args, device::Stream& stream) {
+  if (args.rows * args.hidden == 0) return;
+  const int64_t element = SizeOf(args.src.dtype);
+  const bool aligned = args.hidden * element % 16 == 0 &&
+                       cuda::IsAligned(args.src.data) &&
+                       cuda::IsAligned(args.out.data);
+  if (aligned) {
+    LaunchCopyRows<uint4>(args, stream);
+  } else if (element == sizeof(uint32_t)) {
+    LaunchCopyRows<uint32_t>(args, stream);
+  } else {
+    LaunchCopyRows<uint16_t>(args, stream);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    CopyElements(GatherElementsArgs args) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < args.count) args.out[i] = args.src[args.index[i]];
+}
+
+void GatherElementsOf(const GatherElementsArgs& args, device::Stream& stream) {
+  if (args.count == 0) return;
+  CopyElements<<<cuda::CeilDiv(args.count, kThreads), kThreads, 0,
+                 Handle(stream)>>>(args);
+  CheckLaunch("GatherElements", stream);
+}
+
+// kWidth elements, by one access when there are several.
+template <int kWidth, typename T>
+__device__ void LoadWide(const T* at, float (&out)[kWidth]) {
+  if constexpr (kWidth == 1) {
+    out[0] = cuda::Load(at);
+  } else {
+    cuda::LoadVector(at, out);
+  }
+}
+
+template <int kWidth, typename T>
+__device__ void AddWide(const T* at, float (&sum)[kWidth]) {
+  float values[kWidth];
+  LoadWide(at, values);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) sum[i] += values[i];
+}
+
+// Rows that are loaded before they are added.
+constexpr int kRowsAhead = 4;
+
+// What a thread has summed of the rows of a token.
+template <int kWidth>
+struct RoutedSum {
+  float partial[kWidth];  // of the rank at hand
+  float total[kWidth];    // of the ranks before
+  int rank = -1;
+  bool has_total = false;
+
+  __device__ void Add(int of_rank, const float (&row)[kWidth]) {
+    if (of_rank == rank) {
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) partial[i] += row[i];
+      return;
+    }
+    if (rank >= 0) EndRank();
+    rank = of_rank;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) partial[i] = row[i];
+  }
+
+  __device__ void EndRank() {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      total[i] = has_total ? total[i] + partial[i] : partial[i];
+    }
+    has_total = true;
+  }
+};
+
+// kWidth columns of a token, from column `at` on.
+template <int kWidth, typename T>
+__device__ void SumRouted(const CombineRowsArgs& args, int64_t token,
+                          int64_t at, RoutedSum<kWidth>& sum) {
+  const int topk = args.topk;
+  const int per_rank = args.experts_per_rank;
+  const int32_t* rows = args.sorted_rows + token * topk;
+  const int32_t* experts = args.sorted_experts + token * topk;
+  const T* from = static_cast<const T*>(args.rows.data) + at;
+  for (int begin = 0; begin < topk; begin += kRowsAhead) {
+    float ahead[kRowsAhead][kWidth];
+#pragma unroll
+    for (int j = 0; j < kRowsAhead; ++j) {
+      if (begin + j >= topk) break;
+      LoadWide(from + rows[begin + j] * args.hidden, ahead[j]);
+    }
+#pragma unroll
+    for (int j = 0; j < kRowsAhead; ++j) {
+      if (begin + j >= topk) break;
+      sum.Add(experts[begin + j] / per_rank, ahead[j]);
+    }
+  }
+  sum.EndRank();
+}
+
+// A block of x * y threads sums y tokens.
+template <int kWidth, typename T>
+__global__ void __launch_bounds__(kThreads) Combine(CombineRowsArgs args) {
+  const int64_t token = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
+  if (token >= args.tokens) return;
+  const T* add1 = static_cast<const T*>(args.add1.data);
+  const T* add2 = static_cast<const T*>(args.add2.data);
+  const T* first = add1 != nullptr ? add1 : add2;
+  T* out = static_cast<T*>(args.out.data);
+  for (int64_t column = threadIdx.x * kWidth; column < args.hidden;
+       column += blockDim.x * kWidth) {
+    const int64_t at = token * args.hidden + column;
+    RoutedSum<kWidth> routed;
+    SumRouted<kWidth, T>(args, token, column, routed);
+    float sum[kWidth];
+    if (first != nullptr) {
+      LoadWide(first + at, sum);
+      if (add1 != nullptr && add2 != nullptr) AddWide(add2 + at, sum);
+    }
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      sum[i] = first != nullptr ? sum[i] + routed.total[i] : routed.total[i];
+    }
+    if constexpr (kWidth == 1) {
+      cuda::Store(out + at, sum[0]);
+    } else {
+      cuda::StoreVector(out + at, sum);
+    }
+  }
+}
+
+template <int kWidth, typename T>
+void LaunchCombine(const CombineRowsArgs& args, device::Stream& stream) {
+  const dim3 block = BlockOf(cuda::CeilDiv(args.hidden, kWidth));
+  Combine<kWidth, T>
+      <<<cuda::CeilDiv(args.tokens, block.y), block, 0, Handle(stream)>>>(args);
+  CheckLaunch("CombineRows", stream);
+}
+
+void CombineTokens(const CombineRowsArgs& args, device::Stream& stream) {
+  if (args.tokens * args.hidden == 0) return;
+  cuda::WithElementType(args.out.dtype, [&](auto type) {
+    using T = decltype(type);
+    const bool aligned =
+        args.hidden % cuda::kVector<T> == 0 &&
+        cuda::IsAligned(args.rows.data) && cuda::IsAligned(args.add1.data) &&
+        cuda::IsAligned(args.add2.data) && cuda::IsAligned(args.out.data);
+    if (aligned) {
+      LaunchCombine<cuda::kVector<T>, T>(args, stream);
+    } else {
+      LaunchCombine<1, T>(args, stream);
+    }
+  });
+}
+
+[[maybe_unused]] const bool kRegistered[] = {
+    RegisterCudaForm<&BuildPermutation>(&Build),
+    RegisterCudaForm<&GatherRows>(&Gather),
+    RegisterCudaForm<&GatherElements>(&GatherElementsOf),
+    RegisterCudaForm<&CombineRows>(&CombineTokens)};
+
+}  // namespace
+}  // namespace weft::ops
