@@ -24,6 +24,7 @@ ops::GroupedShape Grouped(const NodeContext& ctx, int64_t in, int64_t out) {
   shape.in = in;
   shape.out = out;
   shape.offsets = ctx.workspace.offsets;
+  shape.max_rows = ctx.shape->max_received_rows();
   return shape;
 }
 

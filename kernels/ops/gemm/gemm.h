@@ -13,6 +13,13 @@
 //
 // Operands in bf16 are widened panel by panel (it has no product of them), in
 // 384 KiB of stack in all; the sum then runs over panels of 256, ascending.
+//
+// On CUDA by cuBLASLt, for operands of one format; others by a kernel of our
+// own in fp32. Operands that all begin on a 16-byte boundary give the same bits
+// from anywhere; a call with one that does not may sum in another order.
+// Products of bf16 are summed by the tensor cores, so the bits differ from
+// those of the same numbers in fp32. Streams other than "compute" have too
+// little workspace for a product.
 #ifndef WEFT_KERNELS_OPS_GEMM_GEMM_H_
 #define WEFT_KERNELS_OPS_GEMM_GEMM_H_
 
@@ -45,6 +52,18 @@ struct GemmArgs {
   int64_t ldc = 0;
 };
 void Gemm(const GemmArgs& args, device::Stream& stream);
+
+namespace internal {
+
+// With what a leading dimension of 0 stands for.
+inline GemmArgs WithLeadingDimensions(GemmArgs g) {
+  if (g.lda == 0) g.lda = g.transpose_a ? g.m : g.k;
+  if (g.ldb == 0) g.ldb = g.transpose_b ? g.k : g.n;
+  if (g.ldc == 0) g.ldc = g.n;
+  return g;
+}
+
+}  // namespace internal
 
 // The three products of a linear layer y = x W^T.
 struct LinearForwardArgs {

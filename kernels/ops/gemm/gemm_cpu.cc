@@ -103,19 +103,12 @@ void ZeroRows(const GemmArgs& g) {
   }
 }
 
-GemmArgs WithLeadingDimensions(GemmArgs g) {
-  if (g.lda == 0) g.lda = g.transpose_a ? g.m : g.k;
-  if (g.ldb == 0) g.ldb = g.transpose_b ? g.k : g.n;
-  if (g.ldc == 0) g.ldc = g.n;
-  return g;
-}
-
 }  // namespace
 
 void Gemm(const GemmArgs& args, device::Stream& stream) {
   if (RunOnCuda<&Gemm>(args, stream)) return;
   if (args.m == 0 || args.n == 0) return;
-  const GemmArgs g = WithLeadingDimensions(args);
+  const GemmArgs g = internal::WithLeadingDimensions(args);
   if (g.k == 0) {
     if (!g.accumulate) ZeroRows(g);
     return;
