@@ -11,6 +11,8 @@
 #include "base/no_destructor.h"
 #include "kernels/device/cuda/launch.h"
 #include "kernels/ops/attention/attention_graphs.h"
+#include "kernels/ops/attention/backward_parts.h"
+#include "kernels/ops/attention/sum_parts.h"
 
 namespace weft::ops {
 namespace {
@@ -18,50 +20,22 @@ namespace {
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
 constexpr float kOne = 1;
 
-// Of ds, for one backward of cuDNN: with the rest, it fits a workspace of 512
+// Of ds in one part of a backward: with the rest, it fits a workspace of 512
 // MiB.
-constexpr int64_t kMostScoreBytes = int64_t{384} << 20;
+constexpr int64_t kMostScoreGradBytes = int64_t{384} << 20;
 
-int64_t ScoreBytes(const AttentionShape& s) {
-  return s.batch * s.num_heads * s.seq * s.seq * 2;
-}
-
-// The largest divisor of `count` up to `most`, which is at least 1.
-int64_t Divisor(int64_t count, int64_t most) {
-  int64_t divisor = count < most ? count : most;
-  while (count % divisor != 0) --divisor;
-  return divisor;
-}
-
-// The part of a call that one backward does: whole sequences, or key heads of
-// one sequence with the query heads that read them. No sequences: even one key
-// head is too much.
-AttentionShape BackwardPart(const AttentionShape& s) {
-  AttentionShape part = s;
-  part.batch = 1;
-  const int64_t most = kMostScoreBytes / ScoreBytes(part);
-  if (most > 0) {
-    part.batch = Divisor(s.batch, most);
-    return part;
-  }
-  const int64_t group = s.num_heads / s.num_kv_heads;
-  part.num_heads = group;
-  const int64_t most_heads = kMostScoreBytes / ScoreBytes(part);
-  if (most_heads == 0) {
-    part.batch = 0;
-    return part;
-  }
-  part.num_kv_heads = Divisor(s.num_kv_heads, most_heads);
-  part.num_heads = part.num_kv_heads * group;
-  return part;
+BackwardParts PartsOf(const AttentionShape& s) {
+  return PartsOf(s, kMostScoreGradBytes);
 }
 
 // What plans differ in.
-using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>;
+using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t,
+                       int64_t, int64_t, int64_t>;
 
 Key KeyOf(const GraphShape& g) {
   const AttentionShape& s = g.shape;
-  return {s.batch, s.seq, s.num_heads, s.num_kv_heads, s.head_dim, g.lse_width};
+  return {s.batch,     s.seq,       s.num_heads, s.num_kv_heads, s.head_dim,
+          g.qkv_width, g.out_width, g.lse_width, g.d_kv_width};
 }
 
 // cuDNN of this process, and the plans it has.
@@ -119,67 +93,129 @@ class Cudnn {
       ABSL_GUARDED_BY(mu_);
 };
 
-// Where the heads of a part begin in packed rows.
+// Where heads begin in packed rows.
 struct Offsets {
   int64_t q, k, v;  // in rows of q, k, v
   int64_t out;
   int64_t lse;
 
-  // From token `token`, query head `head` and key head `kv_head` on.
-  Offsets(const AttentionShape& s, int64_t token, int64_t head, int64_t kv_head)
-      : q(token * s.qkv_width() + head * s.head_dim),
-        k(token * s.qkv_width() + (s.num_heads + kv_head) * s.head_dim),
+  // From query head `head` and key head `kv_head` of a sequence on.
+  Offsets(const AttentionShape& s, int64_t sequence, int64_t head,
+          int64_t kv_head)
+      : q(sequence * s.seq * s.qkv_width() + head * s.head_dim),
+        k(q + (s.num_heads + kv_head - head) * s.head_dim),
         v(k + s.num_kv_heads * s.head_dim),
-        out(token * s.out_width() + head * s.head_dim),
-        lse(token * s.num_heads + head) {}
+        out(sequence * s.seq * s.out_width() + head * s.head_dim),
+        lse(sequence * s.seq * s.num_heads + head) {}
 };
 
-GraphShape PartOf(const AttentionShape& whole, const AttentionShape& part) {
-  return {part, whole.qkv_width(), whole.out_width(), whole.num_heads};
-}
+// What a backward works on, in the stream's workspace.
+struct BackwardMemory {
+  float* delta;
+  void* plan;
+  Bf16* d_k;  // [sums, seq, head_dim], if there are sums
+  Bf16* d_v;  // likewise
+};
 
-cudnnStatus_t RunPart(const AttentionBackwardArgs& args, const Offsets& at,
-                      const BackwardGraph& graph, float* delta, void* workspace,
-                      cudnnHandle_t handle) {
-  return graph.plan.Run(handle,
-                        {{graph.q, (args.qkv + at.q).data},
-                         {graph.k, (args.qkv + at.k).data},
-                         {graph.v, (args.qkv + at.v).data},
-                         {graph.out, (args.out + at.out).data},
-                         {graph.d_out, (args.d_out + at.out).data},
-                         {graph.lse, args.lse + at.lse},
-                         {graph.delta, delta},
-                         {graph.d_q, (args.d_qkv + at.q).data},
-                         {graph.d_k, (args.d_qkv + at.k).data},
-                         {graph.d_v, (args.d_qkv + at.v).data},
-                         {graph.scale, &args.shape.scale},
-                         {graph.hidden, &kHidden},
-                         {graph.one, &kOne}},
-                        workspace);
-}
+class Backward {
+ public:
+  Backward(const AttentionBackwardArgs& args, const BackwardParts& parts)
+      : args_(args), parts_(parts) {}
 
-// All parts, one after another, in one workspace.
-cudnnStatus_t RunParts(const AttentionBackwardArgs& args,
-                       const AttentionShape& part, const BackwardGraph& graph,
-                       cudnnHandle_t handle, device::Stream& stream) {
-  const AttentionShape& s = args.shape;
-  const int64_t delta_bytes = (part.tokens() * part.num_heads * 4 + 255) & ~255;
-  char* memory = static_cast<char*>(device::cuda::Workspace(
-      stream, delta_bytes + graph.plan.workspace_bytes()));
-  if (memory == nullptr) return CUDNN_STATUS_SUCCESS;  // the device has failed
-  const int64_t group = s.num_heads / s.num_kv_heads;
-  for (int64_t sequence = 0; sequence < s.batch; sequence += part.batch) {
-    for (int64_t kv_head = 0; kv_head < s.num_kv_heads;
-         kv_head += part.num_kv_heads) {
-      const Offsets at(s, sequence * s.seq, kv_head * group, kv_head);
-      const cudnnStatus_t status =
-          RunPart(args, at, graph, reinterpret_cast<float*>(memory),
-                  memory + delta_bytes, handle);
+  // All parts, one after another.
+  cudnnStatus_t Run(cudnnHandle_t handle, const BackwardGraph& graph,
+                    device::Stream& stream) {
+    BackwardMemory memory;
+    if (!Allocate(graph.plan.workspace_bytes(), stream, &memory)) {
+      return CUDNN_STATUS_SUCCESS;  // the device has failed
+    }
+    const AttentionShape& s = args_.shape;
+    const AttentionShape& part = parts_.part;
+    for (int64_t i = 0; i < s.batch; i += part.batch) {
+      for (int64_t kv = 0; kv < s.num_kv_heads; kv += part.num_kv_heads) {
+        const cudnnStatus_t status =
+            RunKeyHeads(i, kv, handle, graph, memory, stream);
+        if (status != CUDNN_STATUS_SUCCESS) return status;
+      }
+    }
+    return CUDNN_STATUS_SUCCESS;
+  }
+
+ private:
+  bool Allocate(int64_t plan_bytes, device::Stream& stream,
+                BackwardMemory* memory) const {
+    const auto aligned = [](int64_t bytes) {
+      return (bytes + 255) / 256 * 256;
+    };
+    const AttentionShape& part = parts_.part;
+    const int64_t delta_bytes =
+        aligned(part.tokens() * part.num_heads * sizeof(float));
+    const int64_t sum_elements =
+        parts_.sums > 1 ? parts_.sums * part.seq * part.head_dim : 0;
+    const int64_t sum_bytes = aligned(sum_elements * sizeof(Bf16));
+    char* at = static_cast<char*>(device::cuda::Workspace(
+        stream, delta_bytes + 2 * sum_bytes + plan_bytes));
+    if (at == nullptr) return false;
+    memory->delta = reinterpret_cast<float*>(at);
+    memory->d_k = reinterpret_cast<Bf16*>(at + delta_bytes);
+    memory->d_v = reinterpret_cast<Bf16*>(at + delta_bytes + sum_bytes);
+    memory->plan = at + delta_bytes + 2 * sum_bytes;
+    return true;
+  }
+
+  // The parts of sequences from `sequence` and key heads from `kv_head` on.
+  cudnnStatus_t RunKeyHeads(int64_t sequence, int64_t kv_head,
+                            cudnnHandle_t handle, const BackwardGraph& graph,
+                            const BackwardMemory& memory,
+                            device::Stream& stream) const {
+    const AttentionShape& s = args_.shape;
+    const int64_t head = kv_head * (s.num_heads / s.num_kv_heads);
+    const Offsets first(s, sequence, head, kv_head);
+    const Tensor d_k = args_.d_qkv + first.k;
+    const Tensor d_v = args_.d_qkv + first.v;
+    if (parts_.sums == 1) {
+      return RunPart(first, d_k, d_v, handle, graph, memory);
+    }
+    for (int64_t p = 0; p < parts_.sums; ++p) {
+      const Offsets at(s, sequence, head + p * parts_.part.num_heads, kv_head);
+      const int64_t before = p * s.seq * s.head_dim;
+      const cudnnStatus_t status = RunPart(
+          at, memory.d_k + before, memory.d_v + before, handle, graph, memory);
       if (status != CUDNN_STATUS_SUCCESS) return status;
     }
+    const auto sum = [&](const Bf16* parts, const Tensor& out) {
+      SumParts({parts, parts_.sums, s.seq, s.head_dim,
+                static_cast<Bf16*>(out.data), s.qkv_width()},
+               stream);
+    };
+    sum(memory.d_k, d_k);
+    sum(memory.d_v, d_v);
+    return CUDNN_STATUS_SUCCESS;
   }
-  return CUDNN_STATUS_SUCCESS;
-}
+
+  cudnnStatus_t RunPart(const Offsets& at, const Tensor& d_k, const Tensor& d_v,
+                        cudnnHandle_t handle, const BackwardGraph& graph,
+                        const BackwardMemory& memory) const {
+    return graph.plan.Run(handle,
+                          {{graph.q, (args_.qkv + at.q).data},
+                           {graph.k, (args_.qkv + at.k).data},
+                           {graph.v, (args_.qkv + at.v).data},
+                           {graph.out, (args_.out + at.out).data},
+                           {graph.d_out, (args_.d_out + at.out).data},
+                           {graph.lse, args_.lse + at.lse},
+                           {graph.delta, memory.delta},
+                           {graph.d_q, (args_.d_qkv + at.q).data},
+                           {graph.d_k, d_k.data},
+                           {graph.d_v, d_v.data},
+                           {graph.scale, &args_.shape.scale},
+                           {graph.hidden, &kHidden},
+                           {graph.one, &kOne}},
+                          memory.plan);
+  }
+
+  const AttentionBackwardArgs& args_;
+  const BackwardParts& parts_;
+};
 
 }  // namespace
 
@@ -188,24 +224,27 @@ bool CudnnTakesForward(const AttentionShape& s) {
 }
 
 bool CudnnTakesBackward(const AttentionShape& s) {
-  return CudnnTakesForward(s) && BackwardPart(s).batch > 0;
+  return CudnnTakesForward(s) && PartsOf(s).part.batch > 0;
 }
 
 void CudnnAttentionForward(const AttentionForwardArgs& args,
                            device::Stream& stream) {
-  Cudnn::Get().With(&BuildForwardGraph, PartOf(args.shape, args.shape), stream,
+  const AttentionShape& s = args.shape;
+  const GraphShape shape = {s, s.qkv_width(), s.out_width(), s.num_heads,
+                            s.qkv_width()};
+  Cudnn::Get().With(&BuildForwardGraph, shape, stream,
                     [&](cudnnHandle_t handle, const ForwardGraph& graph) {
                       void* workspace = device::cuda::Workspace(
                           stream, graph.plan.workspace_bytes());
                       if (workspace == nullptr) return CUDNN_STATUS_SUCCESS;
-                      const Offsets at(args.shape, 0, 0, 0);
+                      const Offsets at(s, 0, 0, 0);
                       return graph.plan.Run(handle,
                                             {{graph.q, (args.qkv + at.q).data},
                                              {graph.k, (args.qkv + at.k).data},
                                              {graph.v, (args.qkv + at.v).data},
                                              {graph.out, args.out.data},
                                              {graph.lse, args.lse},
-                                             {graph.scale, &args.shape.scale},
+                                             {graph.scale, &s.scale},
                                              {graph.hidden, &kHidden}},
                                             workspace);
                     });
@@ -213,10 +252,14 @@ void CudnnAttentionForward(const AttentionForwardArgs& args,
 
 void CudnnAttentionBackward(const AttentionBackwardArgs& args,
                             device::Stream& stream) {
-  const AttentionShape part = BackwardPart(args.shape);
-  Cudnn::Get().With(&BuildBackwardGraph, PartOf(args.shape, part), stream,
+  const AttentionShape& s = args.shape;
+  const BackwardParts parts = PartsOf(s);
+  const GraphShape shape = {parts.part, s.qkv_width(), s.out_width(),
+                            s.num_heads,
+                            parts.sums > 1 ? s.head_dim : s.qkv_width()};
+  Cudnn::Get().With(&BuildBackwardGraph, shape, stream,
                     [&](cudnnHandle_t handle, const BackwardGraph& graph) {
-                      return RunParts(args, part, graph, handle, stream);
+                      return Backward(args, parts).Run(handle, graph, stream);
                     });
 }
 

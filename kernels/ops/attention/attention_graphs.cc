@@ -73,6 +73,7 @@ BackwardGraph BuildBackwardGraph(const GraphShape& shape, cudnnHandle_t handle,
   BackwardGraph b;
   const CudnnLayout rows = Packed(s, s.num_heads, shape.qkv_width);
   const CudnnLayout kv = Packed(s, s.num_kv_heads, shape.qkv_width);
+  const CudnnLayout d_kv = Packed(s, s.num_kv_heads, shape.d_kv_width);
   const CudnnLayout out = Packed(s, s.num_heads, shape.out_width);
   // A key's gradient by each query head.
   const CudnnLayout per_head =
@@ -86,8 +87,8 @@ BackwardGraph BuildBackwardGraph(const GraphShape& shape, cudnnHandle_t handle,
   b.lse = g.Memory(Lse(shape), CUDNN_DATA_FLOAT);
   b.delta = g.Memory(PerQuery(s), CUDNN_DATA_FLOAT);
   b.d_q = g.Memory(rows, CUDNN_DATA_BFLOAT16);
-  b.d_k = g.Memory(kv, CUDNN_DATA_BFLOAT16);
-  b.d_v = g.Memory(kv, CUDNN_DATA_BFLOAT16);
+  b.d_k = g.Memory(d_kv, CUDNN_DATA_BFLOAT16);
+  b.d_v = g.Memory(d_kv, CUDNN_DATA_BFLOAT16);
   b.scale = g.Scalar();
   b.hidden = g.Scalar();
   b.one = g.Scalar();

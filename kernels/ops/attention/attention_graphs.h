@@ -10,6 +10,17 @@
 
 namespace weft::ops {
 
+// What a graph computes, and how many elements apart the rows of tokens lie: of
+// q, k, v and dq, of out and d_out, of lse, and of dk and dv. `shape` may have
+// fewer heads than these rows.
+struct GraphShape {
+  AttentionShape shape;
+  int64_t qkv_width;
+  int64_t out_width;
+  int64_t lse_width;
+  int64_t d_kv_width;
+};
+
 // A run gives memory or, for `scale` and `hidden`, a float on the host to each
 // tensor. `hidden` takes the place of scores of later keys.
 struct ForwardGraph {
@@ -17,16 +28,6 @@ struct ForwardGraph {
   CudnnTensor q, k, v, out;
   CudnnTensor lse;  // fp32
   CudnnTensor scale, hidden;
-};
-
-// Requires: q, k, v lie in packed rows of `qkv_width` elements, out in rows of
-// `out_width`, lse in rows of `lse_width`; `shape` may have fewer heads than
-// these rows.
-struct GraphShape {
-  AttentionShape shape;
-  int64_t qkv_width;
-  int64_t out_width;
-  int64_t lse_width;
 };
 
 // An error of cuDNN goes to `error`, which else is left alone.
