@@ -1,21 +1,14 @@
 #include "client/parity.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
-#include <numeric>
-#include <tuple>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
-#include "base/status_macros.h"
 #include "client/enum_names.h"
-#include "client/params_diff.h"
-#include "client/run_results.h"
 #include "google/protobuf/generated_enum_reflection.h"
 
 namespace weft::client {
@@ -31,10 +24,10 @@ constexpr std::pair<const char*, ParityAxis> kAxes[] = {
     {"dispatcher", ParityAxis::kDispatcher},
 };
 
-// A job with some fields set, and what to call it.
+// A job with some fields set, and how to call that.
 struct Draft {
   v1::TrainingJob job;
-  std::vector<std::string> labels;
+  std::vector<std::string> values;
 };
 
 // Every draft with each of the values that `of` gives it; `set` gives the field
@@ -48,7 +41,7 @@ std::vector<Draft> Cross(
   for (const Draft& draft : drafts) {
     for (const Value value : of(draft.job)) {
       Draft next = draft;
-      next.labels.push_back(set(next.job, value));
+      next.values.push_back(set(next.job, value));
       crossed.push_back(std::move(next));
     }
   }
@@ -78,15 +71,55 @@ bool ReducesOnce(v1::ShardingStrategy strategy) {
          strategy == v1::SHARDING_STRATEGY_OPTIM;
 }
 
-std::string SumClass(const v1::TrainingJob& job) {
+// Sequences of each microbatch on one rank; empty when the job cannot be cut as
+// it says.
+std::vector<int> CutOf(const v1::TrainingJob& job) {
   const v1::BatchConfig& batch = job.batch();
-  const int microbatches = batch.microbatches_size() > 0
-                               ? batch.microbatches_size()
-                               : ShareOf(job) / batch.microbatch();
-  const bool one_order = microbatches == 1 || WorldOf(job) == 1;
+  if (batch.microbatches_size() > 0) {
+    return {batch.microbatches().begin(), batch.microbatches().end()};
+  }
+  if (batch.microbatch() <= 0) return {};
+  return std::vector<int>(ShareOf(job) / batch.microbatch(),
+                          batch.microbatch());
+}
+
+bool IsEven(const std::vector<int>& cut) {
+  return absl::c_all_of(cut, [&](int each) { return each == cut[0]; });
+}
+
+// "2", or "2,1,3" where they are not alike.
+std::string CutText(const std::vector<int>& cut) {
+  if (cut.empty()) return "0";
+  return IsEven(cut) ? absl::StrCat(cut[0]) : absl::StrJoin(cut, ",");
+}
+
+bool HasRouterLoss(const v1::TrainingJob& job) {
+  const v1::RouterLossConfig& loss = job.model().moe().router_loss();
+  return loss.aux() != 0 || loss.sequence_aux() != 0 ||
+         loss.global_aux() != 0 || loss.z() != 0;
+}
+
+// Losses of routers, and means over microbatches that do not count as many
+// tokens each, depend on which sequences of the batch share a microbatch.
+std::string ObjectiveOf(const v1::TrainingJob& job) {
+  std::vector<int> cut = CutOf(job);
+  const bool means_over_microbatches =
+      job.loss().normalization() != v1::LOSS_NORMALIZATION_TOKEN;
+  const bool counts_differ =
+      !job.data().loss_mask_prefix().empty() || !IsEven(cut);
+  if (!HasRouterLoss(job) && !(means_over_microbatches && counts_differ)) {
+    return "the mean over the batch";
+  }
+  for (int& each : cut) each *= WorldOf(job);
+  return absl::StrCat("microbatches of ", CutText(cut), " sequences in all");
+}
+
+std::string SumClass(const v1::TrainingJob& job) {
+  const std::vector<int> cut = CutOf(job);
+  const bool one_order = cut.size() <= 1 || WorldOf(job) == 1;
   return absl::StrCat(
       "world=", WorldOf(job), " ep=", std::max(1, job.parallel().ep()),
-      " microbatch=", job.batch().microbatch(),
+      " microbatch=", CutText(cut),
       one_order                            ? ""
       : ReducesOnce(job.fsdp().strategy()) ? " one reduction"
                                            : " a reduction each");
@@ -145,10 +178,10 @@ std::vector<Draft> VaryWorld(const std::vector<Draft>& drafts,
                              int64_t workers) {
   return Cross<int>(
       drafts,
-      [&](const v1::TrainingJob& job) {
+      [&](const v1::TrainingJob&) {
         std::vector<int> worlds;
         for (int world = 1; world <= workers; world *= 2) {
-          if (job.batch().global_batch() % world == 0) worlds.push_back(world);
+          worlds.push_back(world);
         }
         return worlds;
       },
@@ -167,86 +200,31 @@ std::vector<Draft> VaryEp(const std::vector<Draft>& drafts) {
       });
 }
 
+// Not a microbatch: what the job says already.
+constexpr int kAsItIs = 0;
+
+std::vector<int> MicrobatchesOf(const v1::TrainingJob& job) {
+  std::vector<int> microbatches = Divisors(ShareOf(job));
+  // A batch that cannot be divided is refused, whatever its microbatch.
+  if (job.batch().microbatches_size() > 0 || microbatches.empty()) {
+    microbatches.insert(microbatches.begin(), kAsItIs);
+  }
+  return microbatches;
+}
+
 std::vector<Draft> VaryMicrobatch(const std::vector<Draft>& drafts) {
   return Cross<int>(
-      drafts, [](const v1::TrainingJob& job) { return Divisors(ShareOf(job)); },
-      [](v1::TrainingJob& job, int microbatch) {
-        job.mutable_batch()->clear_microbatches();
-        job.mutable_batch()->set_microbatch(microbatch);
-        return absl::StrCat("microbatch=", microbatch);
+      drafts, MicrobatchesOf, [](v1::TrainingJob& job, int microbatch) {
+        if (microbatch != kAsItIs) {
+          job.mutable_batch()->clear_microbatches();
+          job.mutable_batch()->set_microbatch(microbatch);
+        }
+        const auto& uneven = job.batch().microbatches();
+        return absl::StrCat("microbatch=",
+                            uneven.empty()
+                                ? absl::StrCat(job.batch().microbatch())
+                                : absl::StrJoin(uneven, ","));
       });
-}
-
-// Whether the groups and the batch can be divided as the job says.
-bool Divides(const v1::TrainingJob& job) {
-  const int ep = std::max(1, job.parallel().ep());
-  if (WorldOf(job) % ep != 0 || ShareOf(job) == 0) return false;
-  const auto& cut = job.batch().microbatches();
-  if (!cut.empty()) {
-    return std::accumulate(cut.begin(), cut.end(), 0) == ShareOf(job);
-  }
-  const int microbatch = job.batch().microbatch();
-  return microbatch > 0 && ShareOf(job) % microbatch == 0;
-}
-
-// The first number of a step that is not equal to the bit; empty: all are.
-std::string FirstDifference(const StepNumbers& a, const StepNumbers& b,
-                            size_t step) {
-  const std::tuple<const char*, double, double> numbers[] = {
-      {"loss", a.loss, b.loss},
-      {"gradient norm", a.grad_norm, b.grad_norm},
-      {"objective", a.objective, b.objective},
-  };
-  for (const auto& [name, x, y] : numbers) {
-    if (x == y) continue;
-    return absl::StrFormat("%s of step %d is %.17g and %.17g", name, step, x,
-                           y);
-  }
-  if (a.router_losses.size() != b.router_losses.size()) {
-    return absl::StrFormat("step %d has %d and %d router losses", step,
-                           a.router_losses.size(), b.router_losses.size());
-  }
-  for (size_t i = 0; i < a.router_losses.size(); ++i) {
-    const v1::RouterLoss& x = a.router_losses[i];
-    const v1::RouterLoss& y = b.router_losses[i];
-    if (x.value() == y.value()) continue;
-    return absl::StrFormat("%s of layers.%d of step %d is %.17g and %.17g",
-                           x.name(), x.layer(), step, x.value(), y.value());
-  }
-  return "";
-}
-
-// The first step or parameter that is not equal to the bit; empty: all are.
-std::string FirstDifference(const std::vector<StepNumbers>& a,
-                            const std::vector<StepNumbers>& b,
-                            const ParamsDiff& gradients,
-                            const ParamsDiff& parameters) {
-  if (a.size() != b.size()) {
-    return absl::StrCat(a.size(), " and ", b.size(), " steps");
-  }
-  for (size_t i = 0; i < a.size(); ++i) {
-    const std::string first = FirstDifference(a[i], b[i], i + 1);
-    if (!first.empty()) return first;
-  }
-  if (!gradients.identical()) return "gradient of " + gradients.first;
-  return parameters.first;
-}
-
-// The largest ||a - b|| / ||b|| over parameters, and whose it is.
-absl::StatusOr<std::pair<double, std::string>> WorstTensor(
-    const ParamFolder& a, const ParamFolder& b) {
-  std::pair<double, std::string> worst = {0, ""};
-  for (const auto& [name, param] : b.params()) {
-    ASSIGN_OR_RETURN(const std::vector<float> x, WholeParam(a, name));
-    ASSIGN_OR_RETURN(const std::vector<float> y, WholeParam(b, name));
-    if (x.size() != y.size()) {
-      return absl::DataLossError(absl::StrCat(name, " has ", x.size(), " and ",
-                                              y.size(), " elements"));
-    }
-    const double relative = NormError(x, y);
-    if (relative > worst.first) worst = {relative, name};
-  }
-  return worst;
 }
 
 }  // namespace
@@ -283,47 +261,17 @@ std::vector<ParityRun> ParityRuns(const v1::TrainingJob& base,
   if (varies(ParityAxis::kDelayWgrad)) drafts = VaryDelay(drafts);
   std::vector<ParityRun> runs;
   for (Draft& draft : drafts) {
-    if (!Divides(draft.job)) continue;
-    ParityRun run;
-    run.label = absl::StrJoin(draft.labels, " ");
+    ParityRun& run = runs.emplace_back();
+    run.values = std::move(draft.values);
+    run.objective = ObjectiveOf(draft.job);
     run.sum_class = SumClass(draft.job);
     run.job = std::move(draft.job);
     run.job.mutable_output()->set_final_parameters(true);
     run.job.mutable_output()->set_gradients_step(1);
-    runs.push_back(std::move(run));
   }
   return runs;
 }
 
-absl::StatusOr<ParityComparison> CompareRuns(const std::string& a,
-                                             const std::string& b,
-                                             const ParityBounds& bounds) {
-  ASSIGN_OR_RETURN(const auto steps_a, ReadSteps(a));
-  ASSIGN_OR_RETURN(const auto steps_b, ReadSteps(b));
-  ASSIGN_OR_RETURN(const auto gradients_a, ParamFolder::Open(a + "/gradients"));
-  ASSIGN_OR_RETURN(const auto gradients_b, ParamFolder::Open(b + "/gradients"));
-  ASSIGN_OR_RETURN(const auto parameters_a, ParamFolder::Open(a));
-  ASSIGN_OR_RETURN(const auto parameters_b, ParamFolder::Open(b));
-  ParityComparison comparison;
-  const std::string first =
-      FirstDifference(steps_a, steps_b, CompareParams(gradients_a, gradients_b),
-                      CompareParams(parameters_a, parameters_b));
-  if (first.empty()) return comparison;
-  if (steps_a.empty() || steps_b.empty()) {
-    return absl::DataLossError(absl::StrCat(a, " or ", b, " logged no step"));
-  }
-  const double loss = RelativeTo(std::fabs(steps_a[0].loss - steps_b[0].loss),
-                                 std::fabs(steps_b[0].loss));
-  ASSIGN_OR_RETURN(const auto gradients, WorstTensor(gradients_a, gradients_b));
-  if (loss <= bounds.loss && gradients.first <= bounds.gradients) {
-    comparison.verdict = ParityVerdict::kWithinBounds;
-    comparison.detail = absl::StrFormat("loss %.1e, gradient %.1e (%s)", loss,
-                                        gradients.first, gradients.second);
-    return comparison;
-  }
-  comparison.verdict = ParityVerdict::kDifferent;
-  comparison.detail = first;
-  return comparison;
-}
+std::string ParityRun::label() const { return absl::StrJoin(values, " "); }
 
 }  // namespace weft::client

@@ -30,40 +30,27 @@ absl::StatusOr<std::vector<ParityAxis>> ParseParityAxes(
 
 // A combination.
 struct ParityRun {
-  std::string label;  // the varied fields, as "schedule=sequential world=2"
+  // The varied fields: "schedule=sequential", "world=2".
+  std::vector<std::string> values;
+  // Runs of one objective minimise the same function of the same batch. Others
+  // cannot be compared: their losses are not meant to be equal.
+  std::string objective;
   // Runs of one class take every sum in the same order: their results are equal
   // to the bit. Those of others agree within bounds.
   std::string sum_class;
   v1::TrainingJob job;  // writes parameters, and gradients of step 1
+
+  std::string label() const;  // the values, a blank between
 };
 
 // All combinations of `base`, the first being the one nearest to it: worlds are
 // the powers of two up to `workers`, ep the divisors of a world, microbatches
-// the divisors of a rank's share of the batch. Fields that are not varied keep
-// their values; a combination that cannot be divided so is left out.
+// the divisors of a rank's share of the batch, after those of a base that cuts
+// its step unevenly. Fields that are not varied keep their values. What is
+// legal the coordinator says: some of the combinations may not be.
 std::vector<ParityRun> ParityRuns(const v1::TrainingJob& base,
                                   const std::vector<ParityAxis>& axes,
                                   int64_t workers);
-
-// Largest relative errors of the first step between classes.
-struct ParityBounds {
-  double loss = 2e-6;
-  double gradients = 3e-5;  // ||a - b|| / ||b||, of the worst tensor
-};
-
-enum class ParityVerdict : uint8_t { kIdentical, kWithinBounds, kDifferent };
-
-struct ParityComparison {
-  ParityVerdict verdict = ParityVerdict::kIdentical;
-  // Where they differ first, or by how much at most; empty when identical.
-  std::string detail;
-};
-
-// Compares what two jobs left in their artifacts folders: losses and norms of
-// all steps, gradients of the first, final parameters. Errors as ParamFolder.
-absl::StatusOr<ParityComparison> CompareRuns(const std::string& a,
-                                             const std::string& b,
-                                             const ParityBounds& bounds = {});
 
 }  // namespace weft::client
 

@@ -1,9 +1,9 @@
 #include "client/parity_command.h"
 
-#include <map>
 #include <memory>
-#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -12,132 +12,100 @@
 #include "client/job_file.h"
 #include "client/output.h"
 #include "client/parity.h"
+#include "client/parity_matrix.h"
 #include "client/report.h"
+#include "client/utf8.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::client {
 namespace {
 
-struct Row {
-  std::string run;
-  std::string result;
-  std::string detail;
-};
-
-// Runs combinations and keeps the account.
-class Matrix {
- public:
-  explicit Matrix(CoordinatorClient& client) : client_(client) {}
-
-  // An error ends the matrix; what becomes of a run does not.
-  absl::Status Run(const ParityRun& run) {
-    ++generated_;
-    v1::SubmitJobRequest request;
-    *request.mutable_job() = run.job;
-    const auto submitted = client_.SubmitJob(std::move(request));
-    if (absl::IsInvalidArgument(submitted.status())) {
-      ++refused_;
-      Add(run, "refused", std::string(submitted.status().message()));
-      return absl::OkStatus();
-    }
-    RETURN_IF_ERROR(submitted.status());
-    classes_.insert(run.sum_class);
-    ASSIGN_OR_RETURN(const v1::Job job,
-                     Follow(client_, submitted->job().id(), {},
-                            [](const v1::WatchJobResponse&) {}));
-    if (job.state() != v1::JOB_STATE_SUCCEEDED) {
-      ++failed_;
-      Add(run, "FAILED", job.message());
-      return absl::OkStatus();
-    }
-    ++executed_;
-    return Compare(run, job.artifacts());
-  }
-
-  bool holds() const {
-    return executed_ > 0 && failed_ == 0 && different_ == 0 &&
-           leaders_.size() == classes_.size();
-  }
-
-  const std::vector<Row>& rows() const { return rows_; }
-
-  std::string Summary() const {
-    return absl::StrCat(generated_, " combinations: ", refused_, " refused, ",
-                        executed_, " run, ", failed_, " failed; of ",
-                        leaders_.size(), " orders of summation, ", identical_,
-                        " runs identical, ", within_, " within bounds, ",
-                        different_, " different");
-  }
-
- private:
-  // With the first of its class to the bit; the first of a class with the very
-  // first run, within bounds.
-  absl::Status Compare(const ParityRun& run, const std::string& artifacts) {
-    if (reference_.empty()) reference_ = artifacts;
-    const auto [leader, is_first] = leaders_.insert({run.sum_class, artifacts});
-    const std::string& other = is_first ? reference_ : leader->second;
-    ASSIGN_OR_RETURN(const ParityComparison comparison,
-                     CompareRuns(artifacts, other));
-    if (comparison.verdict == ParityVerdict::kIdentical) {
-      ++identical_;
-      Add(run, artifacts == other ? "reference" : "identical", "");
-    } else if (is_first && comparison.verdict == ParityVerdict::kWithinBounds) {
-      ++within_;
-      Add(run, "within bounds", comparison.detail);
-    } else {
-      ++different_;
-      Add(run, "DIFFERENT", comparison.detail);
-    }
+// Runs a combination. An error ends the matrix; what becomes of a run does not.
+absl::Status Run(CoordinatorClient& client, const ParityRun& run,
+                 ParityMatrix* matrix) {
+  v1::SubmitJobRequest request;
+  *request.mutable_job() = run.job;
+  const auto submitted = client.SubmitJob(std::move(request));
+  if (absl::IsInvalidArgument(submitted.status())) {
+    matrix->AddRefused(run, std::string(submitted.status().message()));
     return absl::OkStatus();
   }
-
-  void Add(const ParityRun& run, const std::string& result,
-           const std::string& detail) {
-    rows_.push_back({run.label, result, detail});
+  RETURN_IF_ERROR(submitted.status());
+  ASSIGN_OR_RETURN(const v1::Job job,
+                   Follow(client, submitted->job().id(), {},
+                          [](const v1::WatchJobResponse&) {}));
+  if (job.state() == v1::JOB_STATE_SUCCEEDED) {
+    return matrix->AddExecuted(run, job.artifacts());
   }
-
-  CoordinatorClient& client_;
-  std::string reference_;                       // artifacts of the first run
-  std::map<std::string, std::string> leaders_;  // class -> artifacts
-  std::set<std::string> classes_;               // of runs that are legal
-  std::vector<Row> rows_;
-  int generated_ = 0;
-  int refused_ = 0;
-  int executed_ = 0;
-  int failed_ = 0;
-  int identical_ = 0;
-  int within_ = 0;
-  int different_ = 0;
-};
+  matrix->AddFailed(run, job.message());
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::vector<ParityRun>> MakeRuns(
     CoordinatorClient& client, const v1::TrainingJob& job,
     const std::vector<std::string>& vary) {
   ASSIGN_OR_RETURN(const auto axes, ParseParityAxes(vary));
   ASSIGN_OR_RETURN(const v1::ListWorkersResponse workers, client.ListWorkers());
-  std::vector<ParityRun> runs = ParityRuns(job, axes, workers.workers_size());
-  if (runs.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("no combination divides batch.global_batch=",
-                     job.batch().global_batch(), " over the ",
-                     workers.workers_size(), " attached workers"));
-  }
-  return runs;
+  return ParityRuns(job, axes, workers.workers_size());
 }
 
-void Print(Session& session, const Matrix& matrix) {
-  if (IsForScripts(session.format)) {
-    for (const auto& [run, result, detail] : matrix.rows()) {
-      const nlohmann::json line = {
-          {"run", run}, {"result", result}, {"detail", detail}};
-      session.out << line.dump() << "\n";
-    }
-  } else {
-    TextTable table({"RESULT", "RUN", "DETAIL"});
-    for (const auto& [run, result, detail] : matrix.rows()) {
-      table.AddRow({result, run, detail});
-    }
-    session.out << table.ToString();
+std::string ToTables(const ParityMatrix& matrix) {
+  TextTable runs({"RUN", "RESULT", "COMBINATION", "DETAIL"});
+  int number = 0;
+  for (const ParityRow& row : matrix.rows()) {
+    runs.AddRow(
+        {absl::StrCat(++number), row.result, row.combination, row.detail});
+  }
+  TextTable classes({"CLASS: EQUAL TO THE BIT", "FIRST RUN", "GENERATED",
+                     "REFUSED", "EXECUTED", "IDENTICAL TO FIRST"});
+  for (const ParityClass& each : matrix.classes()) {
+    classes.AddRow({each.name,
+                    each.first_run == 0 ? "-" : absl::StrCat(each.first_run),
+                    absl::StrCat(each.generated), absl::StrCat(each.refused),
+                    absl::StrCat(each.executed), absl::StrCat(each.identical)});
+  }
+  std::string text =
+      absl::StrCat(runs.ToString(), "\n", classes.ToString(), "\n");
+  number = 0;
+  for (const ParityRefusal& refusal : matrix.refusals()) {
+    absl::StrAppend(&text, "reason ", ++number, ", of ", refusal.runs,
+                    " refused: ", Printable(refusal.reason), "\n");
+  }
+  return text;
+}
+
+std::string ToJsonLines(const ParityMatrix& matrix) {
+  std::string text;
+  int number = 0;
+  for (const ParityRow& row : matrix.rows()) {
+    const nlohmann::json line = {{"run", ++number},
+                                 {"combination", row.combination},
+                                 {"class", row.sum_class},
+                                 {"result", row.result},
+                                 {"detail", row.detail}};
+    absl::StrAppend(&text, line.dump(), "\n");
+  }
+  nlohmann::json end = {{"generated", matrix.generated()},
+                        {"refused", matrix.refused()},
+                        {"executed", matrix.executed()},
+                        {"failed", matrix.failed()},
+                        {"identical", matrix.identical()},
+                        {"within_bounds", matrix.within_bounds()},
+                        {"different", matrix.different()},
+                        {"empty_cells", matrix.EmptyCells()},
+                        {"holds", matrix.holds()}};
+  for (const ParityRefusal& refusal : matrix.refusals()) {
+    end["refusals"].push_back(
+        {{"reason", refusal.reason}, {"runs", refusal.runs}});
+  }
+  return absl::StrCat(text, end.dump(), "\n");
+}
+
+void Print(Session& session, const ParityMatrix& matrix) {
+  session.out << (IsForScripts(session.format) ? ToJsonLines(matrix)
+                                               : ToTables(matrix));
+  for (const std::string& cell : matrix.EmptyCells()) {
+    session.err << "empty: " << cell << "\n";
   }
   session.err << matrix.Summary() << "\n";
 }
@@ -153,9 +121,9 @@ ExitCode Parity(Session& session, const ParityCommandOptions& options) {
   if (client == nullptr) return code;
   const auto runs = MakeRuns(*client, file->job, options.vary);
   if (!runs.ok()) return ReportError(session.err, runs.status());
-  Matrix matrix(*client);
+  ParityMatrix matrix;
   for (const ParityRun& run : *runs) {
-    const absl::Status status = matrix.Run(run);
+    const absl::Status status = Run(*client, run, &matrix);
     if (!status.ok()) {
       Print(session, matrix);
       return ReportError(session.err, status);

@@ -17,9 +17,9 @@ struct ParityCommandOptions {
 };
 
 // Submits the combinations one after another, in worlds as large as the
-// attached workers allow, prints a row each and then how many were generated,
-// refused and run. kExitOk when all that ran succeeded, at least one of each
-// class did, and results are as equal as they must be.
+// attached workers allow, and prints a row each, the counts of each class, why
+// combinations were refused and how many were generated, refused and executed.
+// kExitOk when the matrix holds, see parity_matrix.h.
 ExitCode Parity(Session& session, const ParityCommandOptions& options);
 
 }  // namespace weft::client

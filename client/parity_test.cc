@@ -1,9 +1,6 @@
-// Which combinations there are, which must agree to the bit, and what is found
-// when they do not.
+// Which combinations there are, and which must agree to the bit.
 #include "client/parity.h"
 
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
 #include <string>
@@ -11,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
-#include "checkpoint/format/safetensors_writer.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
 namespace weft::client {
@@ -38,7 +35,7 @@ std::vector<ParityRun> Runs(const std::vector<std::string>& names,
 
 std::vector<std::string> Labels(const std::vector<ParityRun>& runs) {
   std::vector<std::string> labels;
-  for (const ParityRun& run : runs) labels.push_back(run.label);
+  for (const ParityRun& run : runs) labels.push_back(run.label());
   return labels;
 }
 
@@ -88,87 +85,69 @@ TEST(ParityRunsTest, RunsThatSumAlikeAreOfOneClass) {
   EXPECT_EQ(classes["world 4 microbatch 1"].size(), 1);
 }
 
-class CompareRunsTest : public ::testing::Test {
- protected:
-  // Leaves what a job of one parameter leaves, and returns its folder.
-  std::string Leave(const std::string& name, double loss,
-                    const std::vector<float>& gradient,
-                    const std::vector<float>& parameter, double objective = 2,
-                    double router_loss = 1) {
-    const std::string folder =
-        absl::StrCat(::testing::TempDir(), "/parity_", name);
-    std::filesystem::remove_all(folder);
-    for (const auto& [kind, values] :
-         {std::pair("gradients", gradient), {"parameters", parameter}}) {
-      std::filesystem::create_directories(absl::StrCat(folder, "/", kind));
-      checkpoint::SafetensorsWriter writer;
-      EXPECT_OK(writer.Add("w@0", DType::kF32,
-                           {static_cast<int64_t>(values.size())},
-                           values.data()));
-      EXPECT_OK(writer.Write(
-          absl::StrCat(folder, "/", kind, "/rank-00000.safetensors")));
-    }
-    std::ofstream(folder + "/steps.rank-0.jsonl") << absl::StrCat(
-        "{\"kind\":\"step\",\"loss\":", loss,
-        ",\"grad_norm\":1,\"objective\":", objective,
-        ",\"router_losses\":[{\"layer\":3,\"name\":\"aux\",\"value\":",
-        router_loss, "}]}\n");
-    return folder;
+// What depends on which sequences share a microbatch of all ranks.
+TEST(ParityRunsTest, RunsThatMinimiseSomethingElseAreOfAnotherObjective) {
+  const std::vector<std::string> places = {
+      "world=1 microbatch=1", "world=1 microbatch=2", "world=1 microbatch=4",
+      "world=2 microbatch=1", "world=2 microbatch=2"};
+  const auto objectives = [&](const std::string& more) {
+    v1::TrainingJob base = Base();
+    EXPECT_TRUE(google::protobuf::TextFormat::MergeFromString(more, &base));
+    std::vector<std::string> found;
+    const auto axes = ParseParityAxes({"world", "microbatch"});
+    const std::vector<ParityRun> runs = ParityRuns(base, *axes, 2);
+    EXPECT_EQ(Labels(runs), places);
+    for (const ParityRun& run : runs) found.push_back(run.objective);
+    return found;
+  };
+  const std::string all = "the mean over the batch";
+  const std::string of_1 = "microbatches of 1 sequences in all";
+  const std::string of_2 = "microbatches of 2 sequences in all";
+  const std::string of_4 = "microbatches of 4 sequences in all";
+  EXPECT_THAT(objectives(""), ElementsAre(all, all, all, all, all));
+  for (const char* more :
+       {"model { moe { router_loss { aux: 0.1 } } }",
+        "model { moe { router_loss { sequence_aux: 0.1 } } }",
+        "model { moe { router_loss { global_aux: 0.1 } } }",
+        "model { moe { router_loss { z: 0.1 } } }",
+        "data { loss_mask_prefix: '/mask' }"}) {
+    EXPECT_THAT(objectives(more), ElementsAre(of_1, of_2, of_4, of_2, of_4))
+        << more;
   }
-
-  const std::string a_ = Leave("a", 2, {1, 2}, {3, 4});
-};
-
-TEST_F(CompareRunsTest, EqualBitsAreIdentical) {
-  ASSERT_OK_AND_ASSIGN(const ParityComparison same,
-                       CompareRuns(a_, Leave("b", 2, {1, 2}, {3, 4})));
-  EXPECT_EQ(same.verdict, ParityVerdict::kIdentical);
-  EXPECT_EQ(same.detail, "");
+  EXPECT_THAT(objectives("data { loss_mask_prefix: '/mask' } "
+                         "loss { normalization: LOSS_NORMALIZATION_TOKEN }"),
+              ElementsAre(all, all, all, all, all));
 }
 
-TEST_F(CompareRunsTest, ASmallDifferenceOfTheFirstStepIsWithinBounds) {
-  ASSERT_OK_AND_ASSIGN(
-      const ParityComparison near,
-      CompareRuns(a_, Leave("b", 2.000001, {1.00001f, 2}, {3, 4.1f})));
-  EXPECT_EQ(near.verdict, ParityVerdict::kWithinBounds);
-  EXPECT_THAT(near.detail, HasSubstr("(w)"));
+TEST(ParityRunsTest, AnUnevenStepComesFirstAndIsAnObjectiveOfItsOwn) {
+  v1::TrainingJob base = Base();
+  base.mutable_batch()->clear_microbatch();
+  for (int sequences : {2, 1, 1}) {
+    base.mutable_batch()->add_microbatches(sequences);
+  }
+  const auto axes = ParseParityAxes({"microbatch"});
+  std::vector<ParityRun> runs = ParityRuns(base, *axes, 1);
+  EXPECT_THAT(Labels(runs), ElementsAre("microbatch=2,1,1", "microbatch=1",
+                                        "microbatch=2", "microbatch=4"));
+  EXPECT_EQ(runs[0].objective, "microbatches of 2,1,1 sequences in all");
+  EXPECT_EQ(runs[1].objective, "the mean over the batch");
+  EXPECT_EQ(runs[1].job.batch().microbatches_size(), 0);
+  // Means over tokens do not depend on how the step is cut.
+  base.mutable_loss()->set_normalization(v1::LOSS_NORMALIZATION_TOKEN);
+  runs = ParityRuns(base, *axes, 1);
+  EXPECT_EQ(runs[0].objective, "the mean over the batch");
+  EXPECT_NE(runs[0].sum_class, runs[1].sum_class);
 }
 
-TEST_F(CompareRunsTest, ALargeOneNamesWhereItBegins) {
-  ASSERT_OK_AND_ASSIGN(const ParityComparison loss,
-                       CompareRuns(a_, Leave("b", 2.1, {1, 2}, {3, 4})));
-  EXPECT_EQ(loss.verdict, ParityVerdict::kDifferent);
-  EXPECT_THAT(loss.detail, HasSubstr("loss of step 1 is 2 and 2.1"));
-  ASSERT_OK_AND_ASSIGN(const ParityComparison gradient,
-                       CompareRuns(a_, Leave("c", 2, {1, 2.5f}, {3, 4})));
-  EXPECT_EQ(gradient.verdict, ParityVerdict::kDifferent);
-  EXPECT_THAT(gradient.detail,
-              HasSubstr("gradient of w: element 1 is 2 and 2.5"));
-}
-
-TEST_F(CompareRunsTest, AnotherRouterLossIsNamed) {
-  ASSERT_OK_AND_ASSIGN(const ParityComparison router,
-                       CompareRuns(a_, Leave("c", 2, {9, 2}, {3, 4}, 2, 1.5)));
-  EXPECT_THAT(router.detail,
-              HasSubstr("aux of layers.3 of step 1 is 1 and 1.5"));
-}
-
-TEST_F(CompareRunsTest, AnotherObjectiveIsNotIdentical) {
-  ASSERT_OK_AND_ASSIGN(const ParityComparison objective,
-                       CompareRuns(a_, Leave("b", 2, {1, 2}, {3, 4}, 2.5)));
-  EXPECT_NE(objective.verdict, ParityVerdict::kIdentical);
-}
-
-TEST_F(CompareRunsTest, OtherParametersAfterEqualGradientsAreNotIdentical) {
-  ASSERT_OK_AND_ASSIGN(const ParityComparison parameters,
-                       CompareRuns(a_, Leave("b", 2, {1, 2}, {3, 5})));
-  EXPECT_NE(parameters.verdict, ParityVerdict::kIdentical);
-}
-
-TEST_F(CompareRunsTest, WhatIsMissingIsNamed) {
-  const std::string b = Leave("b", 2, {1, 2}, {3, 4});
-  std::filesystem::remove_all(b + "/gradients");
-  EXPECT_THAT(CompareRuns(a_, b).status().message(), HasSubstr("gradients"));
+TEST(ParityRunsTest, WhatCannotBeDividedIsThereToBeRefused) {
+  v1::TrainingJob base = Base();
+  base.mutable_batch()->set_global_batch(6);
+  const auto axes = ParseParityAxes({"world", "microbatch"});
+  EXPECT_THAT(Labels(ParityRuns(base, *axes, 4)),
+              ElementsAre("world=1 microbatch=1", "world=1 microbatch=2",
+                          "world=1 microbatch=3", "world=1 microbatch=6",
+                          "world=2 microbatch=1", "world=2 microbatch=3",
+                          "world=4 microbatch=1"));
 }
 
 }  // namespace
