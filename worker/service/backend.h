@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -40,6 +41,9 @@ struct TransportOptions {
   absl::Duration deadline;  // of one collective
   comm::Cancellation* cancellation = nullptr;
   device::Device* device = nullptr;
+  int ordinal = 0;  // of the device
+  // Ids of the groups of two or more ranks whose lowest member this rank is.
+  std::vector<int> rooted_groups;
 };
 
 struct DeviceNeeds {

@@ -115,6 +115,8 @@ class DeviceRank : public Rank {
       transport.deadline = CollectiveTimeout();
       transport.cancellation = cancellation_.get();
       transport.device = device_.get();
+      transport.ordinal = options_.ordinal;
+      transport.rooted_groups = RootedGroups(t);
       ASSIGN_OR_RETURN(transports_.emplace_back(),
                        options_.backend->CreateTransport(transport),
                        _ << "opening transport " << kTransportNames[t]);
@@ -160,6 +162,19 @@ class DeviceRank : public Rank {
   absl::Duration CollectiveTimeout() const {
     const int64_t ms = prepare_.job().limits().collective_timeout_ms();
     return absl::Milliseconds(ms > 0 ? ms : kDefaultCollectiveTimeoutMs);
+  }
+
+  std::vector<int> RootedGroups(int transport) const {
+    std::vector<int> ids;
+    for (const Group& group : kGroups) {
+      const std::vector<int> members =
+          binding_.world.Members(group.axis, binding_.rank);
+      if (group.transport == transport && members.size() > 1 &&
+          members.front() == binding_.rank) {
+        ids.push_back(group.id);
+      }
+    }
+    return ids;
   }
 
   // Recomputes what the coordinator computed, and refuses a difference.

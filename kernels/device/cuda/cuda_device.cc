@@ -87,11 +87,27 @@ class CudaDevice : public Device {
   const std::shared_ptr<Core> core_;
 };
 
-absl::Status CheckCapability(int ordinal, const cudaDeviceProp& properties) {
-  if (properties.major == 9 && properties.minor == 0) return absl::OkStatus();
+// "13.0" of 13000.
+std::string VersionText(int version) {
+  return absl::StrCat(version / 1000, ".", version % 1000 / 10);
+}
+
+absl::StatusOr<cudaDeviceProp> FindDevice(int ordinal) {
+  int devices = 0;
+  const absl::Status counted =
+      ToStatus(cudaGetDeviceCount(&devices), "counting devices");
+  if (!counted.ok() || ordinal < 0 || ordinal >= devices) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "CUDA device ", ordinal, " of ", devices, " does not exist",
+        counted.ok() ? "" : "; ", counted.message()));
+  }
+  cudaDeviceProp properties;
+  RETURN_IF_ERROR(ToStatus(cudaGetDeviceProperties(&properties, ordinal),
+                           "reading the device's properties"));
+  if (properties.major == 9 && properties.minor == 0) return properties;
   return absl::FailedPreconditionError(absl::StrCat(
-      "device ", ordinal, " is a ", properties.name, " of compute capability ",
-      properties.major, ".", properties.minor,
+      "CUDA device ", ordinal, " is a ", properties.name,
+      " of compute capability ", properties.major, ".", properties.minor,
       "; this build's kernels are for 9.0 (H100, H200)"));
 }
 
@@ -107,24 +123,28 @@ absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(
         options.memory_limit_bytes, ", ", options.workspace_bytes, " and ",
         options.compute_workspace_bytes));
   }
-  int devices = 0;
-  const absl::Status counted =
-      ToStatus(cudaGetDeviceCount(&devices), "counting devices");
-  if (!counted.ok() || options.ordinal < 0 || options.ordinal >= devices) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "CUDA device ", options.ordinal, " of ", devices, " does not exist",
-        counted.ok() ? "" : "; ", counted.message()));
-  }
-  cudaDeviceProp properties;
-  RETURN_IF_ERROR(
-      ToStatus(cudaGetDeviceProperties(&properties, options.ordinal),
-               "reading the device's properties"));
-  RETURN_IF_ERROR(CheckCapability(options.ordinal, properties));
+  ASSIGN_OR_RETURN(const cudaDeviceProp properties,
+                   FindDevice(options.ordinal));
   auto core =
       std::make_shared<Core>(options.ordinal, properties.multiProcessorCount,
                              options.memory_limit_bytes);
   RETURN_IF_ERROR(core->Use());
   return std::make_unique<CudaDevice>(options, std::move(core));
+}
+
+absl::StatusOr<std::string> DescribeCudaDevice(int ordinal) {
+  ASSIGN_OR_RETURN(const cudaDeviceProp properties, FindDevice(ordinal));
+  int driver = 0;
+  int runtime = 0;
+  RETURN_IF_ERROR(ToStatus(cudaDriverGetVersion(&driver),
+                           "asking for the driver's version"));
+  RETURN_IF_ERROR(ToStatus(cudaRuntimeGetVersion(&runtime),
+                           "asking for the runtime's version"));
+  return absl::StrCat("name=\"", properties.name,
+                      "\" memory_bytes=", properties.totalGlobalMem,
+                      " multiprocessors=", properties.multiProcessorCount,
+                      " driver_cuda=", VersionText(driver),
+                      " runtime_cuda=", VersionText(runtime));
 }
 
 CudaCounters CountersOf(const Device& device) {

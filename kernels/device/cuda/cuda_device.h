@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "kernels/device/device.h"
@@ -42,6 +43,10 @@ struct CudaDeviceOptions {
 // - Streams, events and buffers may be destroyed after their device.
 absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(
     CudaDeviceOptions options);
+
+// What a worker says of its device at its start: GPU, memory, driver, runtime.
+// Errors are those of CreateCudaDevice().
+absl::StatusOr<std::string> DescribeCudaDevice(int ordinal);
 
 // What has happened on a CUDA device since its creation.
 struct CudaCounters {
