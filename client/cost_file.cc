@@ -1,6 +1,7 @@
 #include "client/cost_file.h"
 
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,10 +16,11 @@ namespace {
 using nlohmann::json;
 using schedule::CostTable;
 using schedule::OpCost;
+using schedule::Sharing;
 
 constexpr double kMaxCost = 1e9;
 constexpr double kLeastCores = 0.01;  // fewer are none
-constexpr char kFormat[] = "weft.costs.v1";
+constexpr char kFormat[] = "weft.costs.v2";
 
 template <typename Type>
 struct Field {
@@ -27,14 +29,21 @@ struct Field {
 };
 
 constexpr Field<CostTable> kTableFields[] = {
-    {"cores", &CostTable::cores},
     {"wait_seconds", &CostTable::wait_seconds},
     {"step_seconds", &CostTable::step_seconds},
 };
 
+constexpr Field<Sharing> kSharingFields[] = {
+    {"cores", &Sharing::cores},
+    {"crowding", &Sharing::crowding},
+};
+
 constexpr Field<OpCost> kOpFields[] = {
-    {"fixed", &OpCost::fixed},       {"per_flop", &OpCost::per_flop},
-    {"per_byte", &OpCost::per_byte}, {"per_wire_byte", &OpCost::per_wire_byte},
+    {"fixed", &OpCost::fixed},
+    {"per_flop", &OpCost::per_flop},
+    {"per_attention_flop", &OpCost::per_attention_flop},
+    {"per_byte", &OpCost::per_byte},
+    {"per_wire_byte", &OpCost::per_wire_byte},
     {"per_peer", &OpCost::per_peer},
 };
 
@@ -42,12 +51,12 @@ absl::Status Wrong(absl::string_view field, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(field, " ", what));
 }
 
-// Reads the numbers of `object`, each of which must be there, and `others`
-// fields besides.
+// Reads the numbers of `object`, each of which must be there. It may have no
+// fields but them and `others`.
 template <typename Type, size_t kFields>
 absl::Status ReadNumbers(const json& object, const std::string& prefix,
-                         const Field<Type> (&fields)[kFields], size_t others,
-                         Type* out) {
+                         const Field<Type> (&fields)[kFields],
+                         const std::set<std::string>& others, Type* out) {
   if (!object.is_object()) return Wrong(prefix, "is no object");
   for (const Field<Type>& field : fields) {
     const std::string name = prefix + field.name;
@@ -60,12 +69,11 @@ absl::Status ReadNumbers(const json& object, const std::string& prefix,
     }
     out->*field.number = value;
   }
-  if (object.size() == kFields + others) return absl::OkStatus();
   for (const auto& item : object.items()) {
-    bool is_known =
-        prefix.empty() && (item.key() == "format" || item.key() == "ops");
-    for (const Field<Type>& field : fields)
+    bool is_known = others.count(item.key()) > 0;
+    for (const Field<Type>& field : fields) {
       is_known |= item.key() == field.name;
+    }
     if (!is_known) return Wrong(prefix + item.key(), "is unknown");
   }
   return absl::OkStatus();
@@ -78,10 +86,14 @@ absl::StatusOr<CostTable> Parse(absl::string_view text) {
     return Wrong("format", absl::StrCat("is not ", kFormat));
   }
   CostTable costs;
-  RETURN_IF_ERROR(ReadNumbers(file, "", kTableFields, 2, &costs));
-  if (costs.cores > 0 && costs.cores < kLeastCores) {
-    return Wrong("cores", absl::StrCat("is ", costs.cores,
-                                       "; must be 0, or at least 0.01"));
+  RETURN_IF_ERROR(ReadNumbers(file, "", kTableFields,
+                              {"format", "sharing", "ops"}, &costs));
+  RETURN_IF_ERROR(ReadNumbers(file.value("sharing", json()), "sharing.",
+                              kSharingFields, {}, &costs.sharing));
+  const double cores = costs.sharing.cores;
+  if (cores > 0 && cores < kLeastCores) {
+    return Wrong("sharing.cores",
+                 absl::StrCat("is ", cores, "; must be 0, or at least 0.01"));
   }
   const auto ops = file.find("ops");
   if (ops == file.end() || !ops->is_object()) {
@@ -90,7 +102,7 @@ absl::StatusOr<CostTable> Parse(absl::string_view text) {
   for (const auto& item : ops->items()) {
     RETURN_IF_ERROR(ReadNumbers(item.value(),
                                 absl::StrCat("ops.", item.key(), "."),
-                                kOpFields, 0, &costs.ops[item.key()]));
+                                kOpFields, {}, &costs.ops[item.key()]));
   }
   return costs;
 }
@@ -116,6 +128,7 @@ absl::StatusOr<CostTable> ReadCosts(const std::string& path) {
 absl::Status WriteCosts(const CostTable& costs, const std::string& path) {
   json file = ToJson(costs, kTableFields);
   file["format"] = kFormat;
+  file["sharing"] = ToJson(costs.sharing, kSharingFields);
   file["ops"] = json::object();
   for (const auto& [name, cost] : costs.ops) {
     file["ops"][name] = ToJson(cost, kOpFields);

@@ -10,6 +10,7 @@
 #include "base/file/atomic_file.h"
 #include "base/status_macros.h"
 #include "client/step_trace.h"
+#include "schedule/calibrate.h"
 #include "schedule/memory_plan.h"
 #include "schedule/overlap.h"
 #include "schedule/simulate.h"
@@ -24,6 +25,17 @@ using schedule::Plan;
 int64_t BytesBesideArena(const Plan& plan) {
   return schedule::TotalBytes(schedule::PlanMemory(plan)) -
          schedule::LargestProgram(plan).arena_bytes;
+}
+
+// Of the rank that needs most.
+int64_t PeakArenaBytes(const Plan& plan, const schedule::Simulation& simulated,
+                       const std::vector<schedule::RoutedRows>& rows) {
+  int64_t peak = 0;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    peak = std::max(peak, schedule::PeakBytes(schedule::MemoryCurve(
+                              plan, plan.train, simulated.ranks[r], rows[r])));
+  }
+  return peak;
 }
 
 std::string Seconds(double seconds) {
@@ -99,26 +111,37 @@ absl::Status WriteTextFile(const std::string& path, const std::string& text) {
   return file->Commit();
 }
 
-absl::StatusOr<Comparison> CompareStep(const v1::Job& job,
+bool AreRunsOfOne(const v1::Job& a, const v1::Job& b) {
+  v1::TrainingJob specs[] = {a.spec(), b.spec()};
+  for (v1::TrainingJob& spec : specs) spec.mutable_output()->clear_trace_step();
+  return specs[0].SerializeAsString() == specs[1].SerializeAsString();
+}
+
+absl::StatusOr<Comparison> CompareStep(absl::Span<const v1::Job> runs,
                                        const schedule::CostTable& costs) {
-  RETURN_IF_ERROR(CheckMeasured(job));
-  ASSIGN_OR_RETURN(const Plan plan, schedule::Compile(job.spec()));
-  ASSIGN_OR_RETURN(const StepTrace trace, ReadStepTrace(job, plan));
-  std::vector<schedule::RoutedRows> rows;
-  for (const auto& rank : trace.step.ranks) rows.push_back(rank.rows);
-  ASSIGN_OR_RETURN(const schedule::Simulation simulated,
-                   schedule::Simulate(plan, plan.train, costs, rows));
+  ASSIGN_OR_RETURN(const Plan plan, schedule::Compile(runs.front().spec()));
   Comparison comparison;
-  comparison.predicted_seconds = simulated.step_seconds;
-  ASSIGN_OR_RETURN(comparison.measured_seconds,
-                   MedianStepSeconds(job.artifacts()));
-  int64_t peak = 0;
-  for (size_t r = 0; r < rows.size(); ++r) {
-    peak = std::max(peak, schedule::PeakBytes(schedule::MemoryCurve(
-                              plan, plan.train, simulated.ranks[r], rows[r])));
+  std::vector<double> predicted;
+  std::vector<double> measured;
+  for (const v1::Job& run : runs) {
+    RETURN_IF_ERROR(CheckMeasured(run));
+    ASSIGN_OR_RETURN(const StepTrace trace, ReadStepTrace(run, plan));
+    std::vector<schedule::RoutedRows> rows;
+    for (const auto& rank : trace.step.ranks) rows.push_back(rank.rows);
+    ASSIGN_OR_RETURN(const schedule::Simulation simulated,
+                     schedule::Simulate(plan, plan.train, costs, rows));
+    predicted.push_back(simulated.step_seconds);
+    ASSIGN_OR_RETURN(const std::vector<double> seconds,
+                     StepSeconds(run.artifacts()));
+    measured.insert(measured.end(), seconds.begin(), seconds.end());
+    comparison.predicted_peak_bytes = std::max(
+        comparison.predicted_peak_bytes,
+        BytesBesideArena(plan) + PeakArenaBytes(plan, simulated, rows));
+    comparison.measured_peak_bytes =
+        std::max(comparison.measured_peak_bytes, trace.peak_device_bytes);
   }
-  comparison.predicted_peak_bytes = BytesBesideArena(plan) + peak;
-  comparison.measured_peak_bytes = trace.peak_device_bytes;
+  comparison.predicted_seconds = schedule::Median(std::move(predicted));
+  comparison.measured_seconds = schedule::Median(std::move(measured));
   return comparison;
 }
 

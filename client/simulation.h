@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "client/output.h"
 #include "schedule/op_cost.h"
 #include "weft/v1/job.pb.h"
@@ -33,7 +34,7 @@ absl::Status WriteTextFile(const std::string& path, const std::string& text);
 // A step that ran beside what the simulator says of it.
 struct Comparison {
   double predicted_seconds = 0;
-  double measured_seconds = 0;  // median of the job's steps but the first
+  double measured_seconds = 0;  // median of all steps but the first of a run
   int64_t predicted_peak_bytes = 0;
   int64_t measured_peak_bytes = 0;  // 0: not measured
 
@@ -42,10 +43,13 @@ struct Comparison {
   double peak_error() const;
 };
 
-// Simulates a job that ran with output.trace_step, with the rows that were
-// routed in that step. Errors as ReadStepTrace, MedianStepSeconds and
-// PredictStep.
-absl::StatusOr<Comparison> CompareStep(const v1::Job& job,
+// Whether two jobs are runs of one: alike but for the step they traced.
+bool AreRunsOfOne(const v1::Job& a, const v1::Job& b);
+
+// Simulates runs of one job that ran with output.trace_step, with the rows that
+// were routed in those steps; what is predicted is the median, of peaks the
+// largest. Errors as ReadStepTrace and PredictStep. Requires: a run.
+absl::StatusOr<Comparison> CompareStep(absl::Span<const v1::Job> runs,
                                        const schedule::CostTable& costs);
 
 }  // namespace weft::client

@@ -5,6 +5,7 @@
 #include <deque>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -43,24 +44,45 @@ absl::StatusOr<schedule::CostTable> Fit(CoordinatorClient& client,
   return schedule::Calibrate(steps);
 }
 
-// A job and how near the simulator came to it.
+// Runs of one job and how near the simulator came to them.
 struct Row {
-  std::string job;
+  std::string job;  // id of the first
   std::string name;
+  size_t runs = 0;
   Comparison step;
 };
 
+// Runs of one job side by side, in the order of the first ones.
+absl::StatusOr<std::vector<std::vector<v1::Job>>> GetRuns(
+    CoordinatorClient& client, const std::vector<std::string>& ids) {
+  std::vector<std::vector<v1::Job>> jobs;
+  for (const std::string& id : ids) {
+    ASSIGN_OR_RETURN(v1::Job job, GetJob(client, id));
+    const auto runs = absl::c_find_if(jobs, [&](const auto& of_one) {
+      return AreRunsOfOne(of_one.front(), job);
+    });
+    std::vector<v1::Job>& to = runs != jobs.end() ? *runs : jobs.emplace_back();
+    to.push_back(std::move(job));
+  }
+  return jobs;
+}
+
 absl::StatusOr<std::vector<Row>> Compare(CoordinatorClient& client,
-                                         const std::vector<std::string>& jobs,
+                                         const std::vector<std::string>& ids,
                                          const schedule::CostTable& costs) {
+  ASSIGN_OR_RETURN(const auto jobs, GetRuns(client, ids));
   std::vector<Row> rows;
-  for (const std::string& id : jobs) {
-    ASSIGN_OR_RETURN(const v1::Job job, GetJob(client, id));
-    ASSIGN_OR_RETURN(const Comparison step, CompareStep(job, costs),
-                     _ << "job " << id);
-    rows.push_back({id, job.spec().name(), step});
+  for (const std::vector<v1::Job>& runs : jobs) {
+    const v1::Job& first = runs.front();
+    ASSIGN_OR_RETURN(const Comparison step, CompareStep(runs, costs),
+                     _ << "job " << first.id());
+    rows.push_back({first.id(), first.spec().name(), runs.size(), step});
   }
   return rows;
+}
+
+std::string Cores(double cores) {
+  return cores > 0 ? absl::StrFormat("%.2f cores", cores) : "no bound on cores";
 }
 
 std::string Percent(double share) {
@@ -68,11 +90,12 @@ std::string Percent(double share) {
 }
 
 std::string ToTable(const std::vector<Row>& rows) {
-  TextTable table({"JOB", "NAME", "STEP PREDICTED", "MEASURED", "ERROR",
+  TextTable table({"JOB", "NAME", "RUNS", "STEP PREDICTED", "MEASURED", "ERROR",
                    "PEAK PREDICTED", "MEASURED", "ERROR"});
-  for (const auto& [job, name, step] : rows) {
+  for (const auto& [job, name, runs, step] : rows) {
     const bool has_peak = step.measured_peak_bytes > 0;
-    table.AddRow({job, name, absl::StrFormat("%.6f s", step.predicted_seconds),
+    table.AddRow({job, name, absl::StrCat(runs),
+                  absl::StrFormat("%.6f s", step.predicted_seconds),
                   absl::StrFormat("%.6f s", step.measured_seconds),
                   Percent(step.seconds_error()),
                   absl::StrCat(step.predicted_peak_bytes),
@@ -84,9 +107,10 @@ std::string ToTable(const std::vector<Row>& rows) {
 
 std::string ToJsonLines(const std::vector<Row>& rows) {
   std::string text;
-  for (const auto& [job, name, step] : rows) {
+  for (const auto& [job, name, runs, step] : rows) {
     nlohmann::json line = {{"job", job},
                            {"name", name},
+                           {"runs", runs},
                            {"predicted_step_seconds", step.predicted_seconds},
                            {"measured_step_seconds", step.measured_seconds},
                            {"step_error", step.seconds_error()},
@@ -157,10 +181,10 @@ ExitCode CalibrateJobs(Session& session, const std::vector<std::string>& jobs,
   const absl::Status written = WriteCosts(*costs, out);
   if (!written.ok()) return ReportError(session.err, written);
   session.err << absl::StrFormat(
-      "%d classes of ops from %d steps; %.2f cores, %.3g s to wake a stream, "
-      "%.3g s a step outside ops\n",
-      costs->ops.size(), jobs.size(), costs->cores, costs->wait_seconds,
-      costs->step_seconds);
+      "%d classes of ops from %d steps; %s, %.0f%% slower by each further "
+      "stream, %.3g s to wake a stream, %.3g s a step outside ops\n",
+      costs->ops.size(), jobs.size(), Cores(costs->sharing.cores),
+      100 * costs->sharing.crowding, costs->wait_seconds, costs->step_seconds);
   return kExitOk;
 }
 

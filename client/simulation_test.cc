@@ -98,6 +98,7 @@ TEST_F(SimulationTest, TracesAreReadAsTheyWereMeasured) {
   ASSERT_OK_AND_ASSIGN(const StepTrace trace, ReadStepTrace(job_, plan_));
   ASSERT_EQ(trace.step.ranks.size(), 2);
   EXPECT_EQ(trace.peak_device_bytes, 1000001);
+  EXPECT_EQ(trace.step.median_seconds, 0.25);  // of all but the first
   EXPECT_NEAR(trace.step.step_seconds, simulated_.step_seconds, 1e-9);
   for (int r = 0; r < 2; ++r) {
     const schedule::MeasuredRank& rank = trace.step.ranks[r];
@@ -116,7 +117,7 @@ TEST_F(SimulationTest, TracesAreReadAsTheyWereMeasured) {
 }
 
 TEST_F(SimulationTest, AComparisonTakesTheRowsThatWereRouted) {
-  ASSERT_OK_AND_ASSIGN(const Comparison step, CompareStep(job_, costs_));
+  ASSERT_OK_AND_ASSIGN(const Comparison step, CompareStep({job_}, costs_));
   EXPECT_NEAR(step.predicted_seconds, simulated_.step_seconds, 1e-9);
   EXPECT_EQ(step.measured_seconds, 0.25);  // the median but for the first
   EXPECT_EQ(step.measured_peak_bytes, 1000001);
@@ -125,6 +126,40 @@ TEST_F(SimulationTest, AComparisonTakesTheRowsThatWereRouted) {
   EXPECT_EQ(step.predicted_peak_bytes,
             schedule::TotalBytes(schedule::PlanMemory(plan_)) -
                 plan_.train.arena_bytes + curve);
+}
+
+TEST_F(SimulationTest, RunsOfOneJobAreComparedTogether) {
+  v1::Job other = job_;
+  other.set_id("moe-2");
+  other.mutable_spec()->mutable_output()->set_trace_step(4);
+  EXPECT_TRUE(AreRunsOfOne(job_, other));
+  other.mutable_spec()->set_seed(77);
+  EXPECT_FALSE(AreRunsOfOne(job_, other));
+
+  other = job_;
+  other.set_artifacts(job_.artifacts() + "/other");
+  std::filesystem::create_directory(other.artifacts());
+  for (int r = 0; r < 2; ++r) {
+    std::filesystem::copy(TracePath(r), other.artifacts());
+  }
+  std::ofstream(other.artifacts() + "/steps.rank-0.jsonl")
+      << "{\"kind\":\"step\",\"step\":1,\"step_seconds\":9}\n"
+      << "{\"kind\":\"step\",\"step\":2,\"step_seconds\":0.75}\n"
+      << "{\"kind\":\"step\",\"step\":3,\"step_seconds\":0.75}\n";
+  ASSERT_OK_AND_ASSIGN(const Comparison step,
+                       CompareStep({job_, other}, costs_));
+  EXPECT_NEAR(step.predicted_seconds, simulated_.step_seconds, 1e-9);
+  EXPECT_EQ(step.measured_seconds, 0.5);  // of 0.125 0.25 0.5 0.75 0.75
+}
+
+TEST_F(SimulationTest, TracesOfSeveralHostsAreNotMerged) {
+  Damage(1, "\"host\":\"", "\"host\":\"other-");
+  const auto says_hosts =
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               AllOf(HasSubstr("rank 1 ran on host \"other-"),
+                     HasSubstr("trace.step-3.rank-0.json")));
+  EXPECT_THAT(ReadStepTrace(job_, plan_).status(), says_hosts);
+  EXPECT_THAT(MergeTraces(job_).status(), says_hosts);
 }
 
 TEST_F(SimulationTest, AMergedTraceHoldsAllRanksAndBeginsAtZero) {
@@ -162,11 +197,6 @@ TEST_F(SimulationTest, ADamagedTraceIsNamed) {
   Damage(0, "\"ts\":", "\"ts\":1e300,\"was\":");
   EXPECT_THAT(ReadStepTrace(job_, plan_).status(),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("ts 1e+300")));
-  WriteTraces();
-  Damage(1, "\"host\":\"", "\"host\":\"other-");
-  EXPECT_THAT(ReadStepTrace(job_, plan_).status(),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("rank 1 ran on host \"other-")));
   WriteTraces();
   Damage(0, "\"rank\":0", "\"rank\":\"x\"");
   EXPECT_THAT(ReadStepTrace(job_, plan_).status(),
@@ -208,16 +238,19 @@ TEST_F(SimulationTest, AStepIsPredictedWithItsTrace) {
 
 TEST_F(SimulationTest, CostsAreReadAsTheyWereWritten) {
   const std::string path = job_.artifacts() + "/costs.json";
-  costs_.cores = 1.75;
+  costs_.sharing = {1.75, 0.125};
   costs_.wait_seconds = 1e-5;
   ASSERT_OK(WriteCosts(costs_, path));
   ASSERT_OK_AND_ASSIGN(const schedule::CostTable read, ReadCosts(path));
-  EXPECT_EQ(read.cores, 1.75);
+  EXPECT_EQ(read.sharing.cores, 1.75);
+  EXPECT_EQ(read.sharing.crowding, 0.125);
   EXPECT_EQ(read.wait_seconds, 1e-5);
   ASSERT_EQ(read.ops.size(), costs_.ops.size());
   for (const auto& [name, cost] : costs_.ops) {
     EXPECT_EQ(read.ops.at(name).fixed, cost.fixed) << name;
     EXPECT_EQ(read.ops.at(name).per_flop, cost.per_flop) << name;
+    EXPECT_EQ(read.ops.at(name).per_attention_flop, cost.per_attention_flop)
+        << name;
     EXPECT_EQ(read.ops.at(name).per_wire_byte, cost.per_wire_byte) << name;
   }
 }
@@ -232,14 +265,19 @@ TEST_F(SimulationTest, AWrongCostTableIsRefusedByItsField) {
   };
   using nlohmann::json;
   const Case cases[] = {
-      {"format is not weft.costs.v1", [](json& j) { j["format"] = 7; }},
-      {"cores is missing", [](json& j) { j.erase("cores"); }},
+      {"format is not weft.costs.v2", [](json& j) { j["format"] = 7; }},
+      {"sharing. is no object", [](json& j) { j.erase("sharing"); }},
+      {"sharing.cores is missing",
+       [](json& j) { j["sharing"].erase("cores"); }},
+      {"sharing.crowding is -1; must be 0 to 1e9",
+       [](json& j) { j["sharing"]["crowding"] = -1; }},
+      {"sharing.speed is unknown", [](json& j) { j["sharing"]["speed"] = 1; }},
       {"wait_seconds is -1; must be 0 to 1e9",
        [](json& j) { j["wait_seconds"] = -1; }},
       {"step_seconds is 1e+300; must be 0 to 1e9",
        [](json& j) { j["step_seconds"] = 1e300; }},
-      {"cores is 1e-09; must be 0, or at least 0.01",
-       [](json& j) { j["cores"] = 1e-9; }},
+      {"sharing.cores is 1e-09; must be 0, or at least 0.01",
+       [](json& j) { j["sharing"]["cores"] = 1e-9; }},
       {"step_seconds is no number", [](json& j) { j["step_seconds"] = "1"; }},
       {"speed is unknown", [](json& j) { j["speed"] = 1; }},
       {"ops is no object", [](json& j) { j["ops"] = 1; }},

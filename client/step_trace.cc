@@ -117,25 +117,40 @@ auto Guarded(const std::string& what, Read read) -> decltype(read()) {
   }
 }
 
+// Whether the traces of all ranks can be laid beside each other.
+class OneClock {
+ public:
+  explicit OneClock(const v1::Job& job) : job_(job) {}
+
+  // FAILED_PRECONDITION when the rank ran on another host than the first one.
+  absl::Status Add(int rank, const json& trace) {
+    const std::string host = trace.at("otherData").value("host", "");
+    if (rank == 0) first_host_ = host;
+    if (host == first_host_) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job ", job_.id(), ": rank ", rank, " ran on host \"", host,
+        "\", rank 0 on \"", first_host_,
+        "\"; hosts share no clock, so the traces of their ranks (",
+        PathOf(job_, 0), " and others) cannot be laid side by side"));
+  }
+
+ private:
+  const v1::Job& job_;
+  std::string first_host_;
+};
+
 absl::StatusOr<StepTrace> ReadRanks(const v1::Job& job,
                                     const schedule::Plan& plan) {
   StepTrace result;
   result.step.plan = &plan;
-  std::string first_host;
+  OneClock clock(job);
   for (int r = 0; r < plan.world.size; ++r) {
     ASSIGN_OR_RETURN(const json trace, ReadTraceFile(job, r));
     absl::StatusOr<schedule::MeasuredRank> rank = ReadRank(trace, plan);
     if (!rank.ok()) return NotOfPlan(job, r, rank.status().message());
     result.step.ranks.push_back(*std::move(rank));
+    RETURN_IF_ERROR(clock.Add(r, trace));
     const json& facts = trace.at("otherData");
-    const std::string host = facts.value("host", "");
-    if (r == 0) first_host = host;
-    if (host != first_host) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("job ", job.id(), ": rank ", r, " ran on host \"", host,
-                       "\", rank 0 on \"", first_host,
-                       "\"; steps are compared whose ranks share a clock"));
-    }
     result.step.step_seconds =
         std::max(result.step.step_seconds, facts.value("step_seconds", 0.0));
     result.step.cores = facts.value("cores", 0);
@@ -147,10 +162,12 @@ absl::StatusOr<StepTrace> ReadRanks(const v1::Job& job,
 
 absl::StatusOr<std::string> Merge(const v1::Job& job) {
   RETURN_IF_ERROR(CheckMeasured(job));
+  OneClock clock(job);
   json merged;
   double first = std::numeric_limits<double>::infinity();
   for (int r = 0; r < job.spec().parallel().world(); ++r) {
     ASSIGN_OR_RETURN(json trace, ReadTraceFile(job, r));
+    RETURN_IF_ERROR(clock.Add(r, trace));
     for (const json& event : trace["traceEvents"]) {
       first = std::min(first, event.value("ts", first));
     }
@@ -170,7 +187,7 @@ absl::StatusOr<std::string> Merge(const v1::Job& job) {
   return merged.dump() + "\n";
 }
 
-absl::StatusOr<double> ReadMedianStep(const std::string& path) {
+absl::StatusOr<std::vector<double>> ReadStepSeconds(const std::string& path) {
   std::ifstream file(path);
   std::vector<double> seconds;
   for (std::string line; std::getline(file, line);) {
@@ -184,9 +201,7 @@ absl::StatusOr<double> ReadMedianStep(const std::string& path) {
     return absl::NotFoundError(
         absl::StrCat(path, " holds no step after the first"));
   }
-  std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2,
-                   seconds.end());
-  return seconds[seconds.size() / 2];
+  return seconds;
 }
 
 }  // namespace
@@ -199,8 +214,12 @@ absl::Status CheckMeasured(const v1::Job& job) {
 
 absl::StatusOr<StepTrace> ReadStepTrace(const v1::Job& job,
                                         const schedule::Plan& plan) {
-  return Guarded(absl::StrCat("the traces of job ", job.id()),
-                 [&] { return ReadRanks(job, plan); });
+  ASSIGN_OR_RETURN(StepTrace trace,
+                   Guarded(absl::StrCat("the traces of job ", job.id()),
+                           [&] { return ReadRanks(job, plan); }));
+  ASSIGN_OR_RETURN(std::vector<double> seconds, StepSeconds(job.artifacts()));
+  trace.step.median_seconds = schedule::Median(std::move(seconds));
+  return trace;
 }
 
 absl::StatusOr<std::string> MergeTraces(const v1::Job& job) {
@@ -208,9 +227,9 @@ absl::StatusOr<std::string> MergeTraces(const v1::Job& job) {
                  [&] { return Merge(job); });
 }
 
-absl::StatusOr<double> MedianStepSeconds(const std::string& artifacts) {
+absl::StatusOr<std::vector<double>> StepSeconds(const std::string& artifacts) {
   const std::string path = artifacts + "/steps.rank-0.jsonl";
-  return Guarded(path, [&] { return ReadMedianStep(path); });
+  return Guarded(path, [&] { return ReadStepSeconds(path); });
 }
 
 }  // namespace weft::client

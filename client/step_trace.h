@@ -23,9 +23,11 @@ struct StepTrace {
 // FAILED_PRECONDITION when a job asked for no trace.
 absl::Status CheckMeasured(const v1::Job& job);
 
-// The traces of a job that ran with output.trace_step, compiled to `plan`.
-// FAILED_PRECONDITION when the job asked for none; NOT_FOUND when a rank's file
-// is not there; DATA_LOSS, naming the file, when it is none or not of the plan.
+// The traces of a job that ran with output.trace_step, compiled to `plan`, and
+// the median of its StepSeconds. FAILED_PRECONDITION when the job asked for
+// none, or its ranks were on several hosts, as they share no clock; NOT_FOUND
+// when a rank's file or the log of steps is not there; DATA_LOSS, naming the
+// file, when it is none or not of the plan.
 absl::StatusOr<StepTrace> ReadStepTrace(const v1::Job& job,
                                         const schedule::Plan& plan);
 
@@ -33,9 +35,9 @@ absl::StatusOr<StepTrace> ReadStepTrace(const v1::Job& job,
 // ReadStepTrace, but for the plan.
 absl::StatusOr<std::string> MergeTraces(const v1::Job& job);
 
-// The median seconds of a job's steps on rank 0, but for the first one.
-// NOT_FOUND when there is no log of two steps.
-absl::StatusOr<double> MedianStepSeconds(const std::string& artifacts);
+// Seconds of a job's steps on rank 0, but for the first one. NOT_FOUND when
+// there is no log of two steps.
+absl::StatusOr<std::vector<double>> StepSeconds(const std::string& artifacts);
 
 }  // namespace weft::client
 

@@ -112,7 +112,9 @@ struct PhaseDecl {
   std::vector<Arg> args;
   std::vector<int> params_read;
   std::vector<int> grads_written;
-  double flops = 0;  // on one rank, with balanced routing
+  // On one rank, with balanced routing.
+  double flops = 0;            // but for those of attention
+  double attention_flops = 0;  // products with scores, and the softmax between
 
   // A layer's options leave some args and parameters out, while its node
   // function knows them by fixed numbers. For each number: the index into the

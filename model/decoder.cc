@@ -103,17 +103,21 @@ DecoderBuilder::PreDispatch DecoderBuilder::AttentionHalf(const Attention& a,
   p.params = {a.norm1, a.qkv_w, a.out_w, a.qkv_b, a.out_b, a.q_norm, a.k_norm};
   p.dgrad_grads = {a.norm1, a.q_norm, a.k_norm};
   p.wgrad_grads = {a.qkv_w, a.out_w, a.qkv_b, a.out_b};
-  p.flops = ProjectionFlops() + ScoreFlops();
+  p.flops = ProjectionFlops();
   p.wgrad_flops = ProjectionFlops();
   return p;
 }
 
 void DecoderBuilder::AddPreDispatch(const PreDispatch& p) {
+  PhaseDecl forward =
+      Compute(Phase::kForward, p.forward, p.params, {}, p.flops);
+  PhaseDecl dgrad =
+      Compute(Phase::kDgrad, p.dgrad, p.params, p.dgrad_grads, p.flops);
+  forward.attention_flops = ScoreFlops();
+  dgrad.attention_flops = ScoreFlops();
   out_.AddNode(NodeKind::kPreDispatch).phases = {
-      Compute(Phase::kForward, p.forward, p.params, {}, p.flops),
-      Compute(Phase::kDgrad, p.dgrad, p.params, p.dgrad_grads, p.flops),
-      Compute(Phase::kWgrad, p.wgrad, {}, p.wgrad_grads, p.wgrad_flops),
-  };
+      std::move(forward), std::move(dgrad),
+      Compute(Phase::kWgrad, p.wgrad, {}, p.wgrad_grads, p.wgrad_flops)};
 }
 
 void DecoderBuilder::Mlp(const Attention& a) {

@@ -15,22 +15,24 @@
 namespace weft::schedule {
 namespace {
 
-constexpr int kTerms = 5;
+constexpr int kTerms = 6;
 using Terms = std::array<double, kTerms>;
 
 // Of samples that differ in nothing, the first term explains all: sizes before
 // what is fixed, so that other sizes are extrapolated in proportion.
 Terms TermsOf(const OpSize& size) {
-  return {size.flops, size.bytes, size.wire_bytes, size.peers, 1};
+  return {size.flops,      size.attention_flops, size.bytes,
+          size.wire_bytes, size.peers,           1};
 }
 
 OpCost CostOf(const Terms& x) {
   OpCost cost;
   cost.per_flop = x[0];
-  cost.per_byte = x[1];
-  cost.per_wire_byte = x[2];
-  cost.per_peer = x[3];
-  cost.fixed = x[4];
+  cost.per_attention_flop = x[1];
+  cost.per_byte = x[2];
+  cost.per_wire_byte = x[3];
+  cost.per_peer = x[4];
+  cost.fixed = x[5];
   return cost;
 }
 
@@ -159,11 +161,11 @@ double TrimmedMean(std::vector<double> values) {
 }
 
 std::map<std::string, std::vector<Sample>> SamplesOf(
-    absl::Span<const MeasuredStep> steps, double cores) {
+    absl::Span<const MeasuredStep> steps, const Sharing& sharing) {
   std::map<std::string, std::vector<Sample>> samples;
   for (const MeasuredStep& step : steps) {
     const Plan& plan = *step.plan;
-    const std::vector<std::vector<double>> work = WorkSeconds(step, cores);
+    const std::vector<std::vector<double>> work = WorkSeconds(step, sharing);
     for (size_t r = 0; r < step.ranks.size(); ++r) {
       for (int id = 0; id < plan.train.ops.size(); ++id) {
         const Op& op = plan.train.ops[id];
@@ -176,10 +178,11 @@ std::map<std::string, std::vector<Sample>> SamplesOf(
   return samples;
 }
 
-CostTable FitTable(absl::Span<const MeasuredStep> steps, double cores) {
+CostTable FitTable(absl::Span<const MeasuredStep> steps,
+                   const Sharing& sharing) {
   CostTable table;
-  table.cores = cores;
-  for (const auto& [name, samples] : SamplesOf(steps, cores)) {
+  table.sharing = sharing;
+  for (const auto& [name, samples] : SamplesOf(steps, sharing)) {
     table.ops[name] = Fit(samples);
   }
   std::vector<double> waits;
@@ -194,28 +197,39 @@ CostTable FitTable(absl::Span<const MeasuredStep> steps, double cores) {
   return table;
 }
 
-// How far the simulated steps are from the measured ones.
-absl::StatusOr<double> Distance(absl::Span<const MeasuredStep> steps,
-                                const CostTable& table) {
-  double distance = 0;
+void Scale(double factor, CostTable& table) {
+  for (auto& [name, cost] : table.ops) {
+    cost.fixed *= factor;
+    cost.per_flop *= factor;
+    cost.per_attention_flop *= factor;
+    cost.per_byte *= factor;
+    cost.per_wire_byte *= factor;
+    cost.per_peer *= factor;
+  }
+}
+
+// Logarithms of how much longer steps take than the simulated ones.
+absl::StatusOr<std::vector<double>> LogRatios(
+    absl::Span<const MeasuredStep> steps, const CostTable& table) {
+  std::vector<double> ratios;
   for (const MeasuredStep& step : steps) {
     std::vector<RoutedRows> rows;
     for (const MeasuredRank& rank : step.ranks) rows.push_back(rank.rows);
     ASSIGN_OR_RETURN(const Simulation simulated,
                      Simulate(*step.plan, step.plan->train, table, rows));
-    const double error = std::log(simulated.step_seconds / step.step_seconds);
-    distance += error * error;
+    ratios.push_back(std::log(step.median_seconds / simulated.step_seconds));
   }
-  return distance;
+  return ratios;
 }
 
 absl::Status CheckStep(const MeasuredStep& step, size_t index) {
   const size_t world = step.plan->world.size;
-  if (step.ranks.size() != world || step.step_seconds <= 0) {
+  const bool has_time = step.step_seconds > 0 && step.median_seconds > 0;
+  if (step.ranks.size() != world || !has_time) {
     return absl::InvalidArgumentError(absl::StrCat(
         "step ", index, " has ", step.ranks.size(), " ranks and took ",
-        step.step_seconds, " seconds; must have ", world,
-        " ranks and take longer than 0"));
+        step.step_seconds, " seconds, the median ", step.median_seconds,
+        "; must have ", world, " ranks and take longer than 0"));
   }
   for (const MeasuredRank& rank : step.ranks) {
     if (rank.spans.size() == step.plan->train.ops.size()) continue;
@@ -226,20 +240,34 @@ absl::Status CheckStep(const MeasuredStep& step, size_t index) {
   return absl::OkStatus();
 }
 
-// Numbers of cores to try, least of the hosts' cores at most.
-std::vector<double> CoresToTry(absl::Span<const MeasuredStep> steps) {
-  constexpr int kTries = 20;
+// What to try: no bound on cores, or up to those of the smallest host.
+std::vector<Sharing> SharingsToTry(absl::Span<const MeasuredStep> steps) {
+  constexpr int kCores = 10;
+  constexpr int kCrowdings = 10;
+  constexpr double kCrowdingStep = 0.05;
   int cores = std::numeric_limits<int>::max();
   for (const MeasuredStep& step : steps) cores = std::min(cores, step.cores);
-  if (cores <= 0) return {0};
-  std::vector<double> tries;
-  for (int i = 0; i <= kTries; ++i) {
-    tries.push_back(1 + (cores - 1.0) * i / kTries);
+  std::vector<double> bounds = {0};
+  if (cores > 0) bounds.push_back(1);
+  for (int i = 1; i <= kCores && cores > 1; ++i) {
+    bounds.push_back(1 + (cores - 1.0) * i / kCores);
+  }
+  std::vector<Sharing> tries;
+  for (double bound : bounds) {
+    for (int i = 0; i <= kCrowdings; ++i) {
+      tries.push_back({bound, i * kCrowdingStep});
+    }
   }
   return tries;
 }
 
 }  // namespace
+
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + values.size() / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
 
 absl::StatusOr<CostTable> Calibrate(absl::Span<const MeasuredStep> steps) {
   if (steps.empty()) {
@@ -249,14 +277,20 @@ absl::StatusOr<CostTable> Calibrate(absl::Span<const MeasuredStep> steps) {
     RETURN_IF_ERROR(CheckStep(steps[i], i));
   }
   CostTable best;
+  double level = 0;
   double least = std::numeric_limits<double>::infinity();
-  for (double cores : CoresToTry(steps)) {
-    CostTable table = FitTable(steps, cores);
-    ASSIGN_OR_RETURN(const double distance, Distance(steps, table));
+  for (const Sharing& sharing : SharingsToTry(steps)) {
+    CostTable table = FitTable(steps, sharing);
+    ASSIGN_OR_RETURN(const std::vector<double> ratios, LogRatios(steps, table));
+    const double median = Median(ratios);
+    double distance = 0;
+    for (double ratio : ratios) distance += std::abs(ratio - median);
     if (distance >= least) continue;
     least = distance;
+    level = median;
     best = std::move(table);
   }
+  Scale(std::exp(level), best);
   return best;
 }
 

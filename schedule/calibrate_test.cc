@@ -26,19 +26,20 @@ Plan MustCompile(const JobSize& size, int hidden) {
 }
 
 // Costs of a machine: arbitrary, but each class has its own.
-CostTable Machine(const Plan& plan, double cores) {
+CostTable Machine(const Plan& plan, const Sharing& sharing) {
   CostTable costs = ModelledCosts(plan, plan.train);
   for (auto& [name, cost] : costs.ops) {
     const size_t n = name.size();
     cost.fixed = 2e-6 * (1 + n % 3);
     cost.per_flop = cost.per_flop > 0 ? 1e-10 * (1 + n % 4) : 0;
+    cost.per_attention_flop = 3 * cost.per_flop;
     cost.per_byte = 1e-10 * (1 + n % 5);
     cost.per_wire_byte = 3e-10;
     cost.per_peer = 1e-6;
   }
   costs.wait_seconds = 3e-6;
   costs.step_seconds = 4e-4;
-  costs.cores = cores;
+  costs.sharing = sharing;
   return costs;
 }
 
@@ -62,12 +63,13 @@ Simulation RunOn(const Plan& plan, const CostTable& machine) {
 }
 
 // A step as that machine would have measured it.
-MeasuredStep Measure(const Plan& plan, double cores) {
-  const Simulation simulated = RunOn(plan, Machine(plan, cores));
+MeasuredStep Measure(const Plan& plan, const Sharing& sharing) {
+  const Simulation simulated = RunOn(plan, Machine(plan, sharing));
   const std::vector<RoutedRows> rows = UnevenRows(plan);
   MeasuredStep step;
   step.plan = &plan;
   step.step_seconds = simulated.step_seconds;
+  step.median_seconds = simulated.step_seconds;
   step.cores = kCores;
   for (size_t r = 0; r < rows.size(); ++r) {
     step.ranks.push_back({ToSpans(simulated.ranks[r]), rows[r]});
@@ -79,16 +81,20 @@ MeasuredStep Measure(const Plan& plan, double cores) {
   return step;
 }
 
-class CalibrateTest : public ::testing::TestWithParam<double> {};
+std::vector<Plan> PlansToMeasure() {
+  return {MustCompile({2, 2, 1, 1}, 32), MustCompile({2, 2, 2, 2}, 64),
+          MustCompile({1, 3, 2, 1}, 128), MustCompile({3, 1, 4, 2}, 64)};
+}
+
+class CalibrateTest : public ::testing::TestWithParam<Sharing> {};
 
 TEST_P(CalibrateTest, FindsTheMachineBehindTheSteps) {
-  const Plan plans[] = {
-      MustCompile({2, 2, 1, 1}, 32), MustCompile({2, 2, 2, 2}, 64),
-      MustCompile({1, 3, 2, 1}, 128), MustCompile({3, 1, 4, 2}, 64)};
+  const std::vector<Plan> plans = PlansToMeasure();
   std::vector<MeasuredStep> steps;
   for (const Plan& plan : plans) steps.push_back(Measure(plan, GetParam()));
   ASSERT_OK_AND_ASSIGN(const CostTable table, Calibrate(steps));
-  EXPECT_NEAR(table.cores, GetParam(), 0.051);
+  EXPECT_NEAR(table.sharing.cores, GetParam().cores, 0.051);
+  EXPECT_NEAR(table.sharing.crowding, GetParam().crowding, 0.026);
   EXPECT_NEAR(table.step_seconds, 4e-4, 4e-6);
   // Other jobs than it was calibrated with.
   for (const Plan& plan :
@@ -98,13 +104,29 @@ TEST_P(CalibrateTest, FindsTheMachineBehindTheSteps) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cores, CalibrateTest, ::testing::Values(1.3, 2.0));
+INSTANTIATE_TEST_SUITE_P(Machines, CalibrateTest,
+                         ::testing::Values(Sharing{1.3, 0}, Sharing{2, 0},
+                                           Sharing{0, 0.2}, Sharing{2, 0.35}));
+
+TEST(CalibrateTest, CostsAddUpToTheMedianStepOfMostJobs) {
+  const std::vector<Plan> plans = PlansToMeasure();
+  std::vector<MeasuredStep> steps;
+  for (const Plan& plan : plans) {
+    steps.push_back(Measure(plan, {}));
+    steps.back().median_seconds *= 1.5;
+  }
+  steps.front().median_seconds *= 2;
+  ASSERT_OK_AND_ASSIGN(const CostTable table, Calibrate(steps));
+  const Plan other = MustCompile({2, 5, 4, 4}, 48);
+  const double truth = 1.5 * RunOn(other, Machine(other, {})).step_seconds;
+  EXPECT_NEAR(RunOn(other, table).step_seconds, truth, 0.1 * truth);
+}
 
 TEST(WorkTimeTest, WaitingForOtherRanksIsNoWork) {
   const Plan plan = MustCompile({1, 1, 2, 2}, 32);
-  const MeasuredStep step = Measure(plan, 0);
-  const CostTable machine = Machine(plan, 0);
-  const auto work = WorkSeconds(step, 0);
+  const MeasuredStep step = Measure(plan, {});
+  const CostTable machine = Machine(plan, {});
+  const auto work = WorkSeconds(step, {});
   for (int r = 0; r < 2; ++r) {
     for (int id = 0; id < plan.train.ops.size(); ++id) {
       const Op& op = plan.train.ops[id];
@@ -117,11 +139,12 @@ TEST(WorkTimeTest, WaitingForOtherRanksIsNoWork) {
   }
 }
 
-TEST(WorkTimeTest, AnOpThatSharedACoreWorkedForItsShare) {
+TEST(WorkTimeTest, AnOpThatWasSlowedDownWorkedForItsShare) {
   const Plan plan = MustCompile({1, 2, 2, 2}, 32);
-  const MeasuredStep step = Measure(plan, 1);
-  const CostTable machine = Machine(plan, 1);
-  const auto work = WorkSeconds(step, 1);
+  const Sharing sharing = {1, 0.3};
+  const MeasuredStep step = Measure(plan, sharing);
+  const CostTable machine = Machine(plan, sharing);
+  const auto work = WorkSeconds(step, sharing);
   for (int id = 0; id < plan.train.ops.size(); ++id) {
     const Op& op = plan.train.ops[id];
     if (op.kind == OpKind::kHostWait) continue;
@@ -134,8 +157,8 @@ TEST(WorkTimeTest, AnOpThatSharedACoreWorkedForItsShare) {
 
 TEST(CalibrateTest, AnOpThatWasHeldUpDoesNotSpoilItsClass) {
   const Plan plan = MustCompile({2, 4, 1, 1}, 64);
-  MeasuredStep step = Measure(plan, 0);
-  const CostTable machine = Machine(plan, 0);
+  MeasuredStep step = Measure(plan, {});
+  const CostTable machine = Machine(plan, {});
   int last = -1;
   for (int id = 0; id < plan.train.ops.size(); ++id) {
     if (ClassOf(plan, plan.train.ops[id]) == "optimizer") last = id;
@@ -153,7 +176,7 @@ TEST(CalibrateTest, StepsThatAreNotWholeAreRefused) {
   EXPECT_THAT(Calibrate({}), StatusIs(absl::StatusCode::kInvalidArgument,
                                       HasSubstr("no step")));
   const Plan plan = MustCompile({1, 1, 2, 2}, 32);
-  MeasuredStep step = Measure(plan, 0);
+  MeasuredStep step = Measure(plan, {});
   step.ranks[1].spans.pop_back();
   EXPECT_THAT(Calibrate({&step, 1}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("spans")));
@@ -161,6 +184,11 @@ TEST(CalibrateTest, StepsThatAreNotWholeAreRefused) {
   EXPECT_THAT(Calibrate({&step, 1}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("step 0 has 1 ranks")));
+  step = Measure(plan, {});
+  step.median_seconds = 0;
+  EXPECT_THAT(
+      Calibrate({&step, 1}),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the median 0")));
 }
 
 }  // namespace

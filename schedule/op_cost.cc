@@ -1,5 +1,7 @@
 #include "schedule/op_cost.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "schedule/memory_plan.h"
 
@@ -43,8 +45,13 @@ OpSize NodeSize(const Plan& plan, const Program& program, const Op& op,
     size.bytes += LocalBytes(plan, use.param);
   }
   for (const GradUse& use : op.grads) size.bytes += LocalBytes(plan, use.param);
+  const model::PhaseDecl& phase = *NodeOf(plan, op).Find(op.phase);
   // Declared for the largest microbatch.
-  size.flops = NodeOf(plan, op).Find(op.phase)->flops;
+  const double sequences =
+      static_cast<double>(plan.shape.sequences_of(op.microbatch)) /
+      plan.shape.microbatch;
+  size.flops = phase.flops;
+  size.attention_flops = phase.attention_flops * sequences;
   if (op.stream == StreamKind::kReduce) {
     size.peers = plan.world.size - 1;
   } else if (op.stream == StreamKind::kEp) {
@@ -54,8 +61,7 @@ OpSize NodeSize(const Plan& plan, const Program& program, const Op& op,
     size.flops *= static_cast<double>(rows.at(op.layer, op.microbatch)) /
                   plan.shape.sent_rows();
   } else {
-    size.flops *= static_cast<double>(plan.shape.sequences_of(op.microbatch)) /
-                  plan.shape.microbatch;
+    size.flops *= sequences;
   }
   return size;
 }
@@ -93,6 +99,11 @@ OpSize ControlSize(const Plan& plan) {
 }
 
 }  // namespace
+
+double Sharing::Speed(int computing) const {
+  const double share = cores > 0 && computing > cores ? cores / computing : 1;
+  return share / (1 + crowding * std::max(0, computing - 1));
+}
 
 RoutedRows BalancedRows(const Plan& plan, const Program& program) {
   return RowsOf(plan, program,
@@ -153,6 +164,11 @@ std::optional<fsdp::Axis> AxisOf(const Plan& plan, const Op& op) {
   }
 }
 
+bool IsExchange(const Plan& plan, const Op& op) {
+  const auto axis = AxisOf(plan, op);
+  return axis.has_value() && plan.world.Members(*axis, 0).size() > 1;
+}
+
 absl::Status CheckCosts(const Plan& plan, const Program& program,
                         const CostTable& costs) {
   for (const Op& op : program.ops) {
@@ -176,6 +192,7 @@ CostTable ModelledCosts(const Plan& plan, const Program& program) {
     if (op.kind == OpKind::kRelease || op.kind == OpKind::kTap) continue;
     cost.fixed = 1e-9;
     cost.per_flop = kSecondsPerFlop;
+    cost.per_attention_flop = kSecondsPerFlop;
     cost.per_wire_byte = kFlopsPerWireByte * kSecondsPerFlop;
   }
   return costs;

@@ -33,7 +33,8 @@ int64_t BytesOf(const Plan& plan, const Value& value, const RoutedRows& rows);
 
 // What an op's time depends on, on one rank.
 struct OpSize {
-  double flops = 0;
+  double flops = 0;  // but for those of attention
+  double attention_flops = 0;
   double bytes = 0;       // read and written
   double wire_bytes = 0;  // that come from or go to other ranks
   double peers = 0;       // other ranks of the group
@@ -48,18 +49,38 @@ std::string ClassOf(const Plan& plan, const Op& op);
 // The axis whose ranks an op meets; none: it is a rank's own.
 std::optional<fsdp::Axis> AxisOf(const Plan& plan, const Op& op);
 
+// Whether an op moves data between ranks: it mostly waits for others, and is
+// taken to use no core.
+bool IsExchange(const Plan& plan, const Op& op);
+
 // Seconds of an op on an idle device.
 struct OpCost {
   double fixed = 0;
   double per_flop = 0;
+  double per_attention_flop = 0;
   double per_byte = 0;
   double per_wire_byte = 0;
   double per_peer = 0;
 
   double Seconds(const OpSize& size) const {
-    return fixed + per_flop * size.flops + per_byte * size.bytes +
+    return fixed + per_flop * size.flops +
+           per_attention_flop * size.attention_flops + per_byte * size.bytes +
            per_wire_byte * size.wire_bytes + per_peer * size.peers;
   }
+};
+
+// How streams slow each other down that compute at the same time; exchanges
+// have no part in it. All ranks of a job are taken to be on one host.
+struct Sharing {
+  // Processor cores that the streams share, perhaps less than whole ones. 0:
+  // every stream has one of its own.
+  double cores = 0;
+  // What each further stream adds to the time of the others, as a share of it:
+  // they meet in caches and memory.
+  double crowding = 0;
+
+  // Speed of each of `computing` streams; 1 is that of one alone.
+  double Speed(int computing) const;
 };
 
 struct CostTable {
@@ -68,11 +89,7 @@ struct CostTable {
   double wait_seconds = 0;
   // Of a step, outside its ops.
   double step_seconds = 0;
-  // Processor cores that the streams of all ranks of a host share, perhaps less
-  // than whole ones: n streams at work run at min(1, cores / n) of their speed.
-  // 0: every stream has hardware of its own. All ranks of a job are taken to be
-  // on one host.
-  double cores = 0;
+  Sharing sharing;
 };
 
 // NOT_FOUND, naming the class, unless the table has every op of the program.

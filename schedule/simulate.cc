@@ -16,11 +16,17 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // One stream of one rank.
 struct Lane {
-  enum class State : uint8_t { kIdle, kWaking, kMeeting, kWorking };
+  enum class State : uint8_t {
+    kIdle,
+    kWaking,
+    kMeeting,     // waits for other ranks to come
+    kExchanging,  // with them
+    kComputing,
+  };
   State state = State::kIdle;
   size_t next = 0;        // index into the ops of the stream
   double free_since = 0;  // end of the op before
-  double remaining = 0;   // kWaking: seconds; kWorking: seconds of its own
+  double remaining = 0;   // seconds, when alone
 };
 
 // The joint replay of some ranks: time goes from one end of an op to the next.
@@ -124,7 +130,9 @@ class Replay {
       Begin(r, s);
       return true;
     }
-    if (lane.state == Lane::State::kWorking && lane.remaining <= 0) {
+    const bool is_running = lane.state == Lane::State::kExchanging ||
+                            lane.state == Lane::State::kComputing;
+    if (is_running && lane.remaining <= 0) {
       End(rank, s);
       return true;
     }
@@ -150,8 +158,10 @@ class Replay {
 
   void BeginWork(int r, int s) {
     Lane& lane = ranks_[r].lanes[s];
-    lane.state = Lane::State::kWorking;
-    lane.remaining = ranks_[r].work[ops_[s][lane.next]];
+    const int id = ops_[s][lane.next];
+    lane.state = IsExchange(plan_, program_.ops[id]) ? Lane::State::kExchanging
+                                                     : Lane::State::kComputing;
+    lane.remaining = ranks_[r].work[id];
   }
 
   void End(Rank& rank, int s) {
@@ -162,30 +172,35 @@ class Replay {
     ++lane.next;
   }
 
-  // Speed of the streams at work.
-  double Rate() const {
-    if (costs_.cores == 0) return 1;
-    int working = 0;
+  // Of the streams that compute.
+  double Speed() const {
+    int computing = 0;
     for (const Rank& rank : ranks_) {
       for (const Lane& lane : rank.lanes) {
-        working += lane.state == Lane::State::kWorking;
+        computing += lane.state == Lane::State::kComputing;
       }
     }
-    working *= plan_.world.size / static_cast<int>(ranks_.size());
-    return working > costs_.cores ? costs_.cores / working : 1;
+    computing *= plan_.world.size / static_cast<int>(ranks_.size());
+    return costs_.sharing.Speed(computing);
+  }
+
+  // Whether time brings a stream on, and at what speed.
+  static bool IsMoving(const Lane& lane) {
+    return lane.state != Lane::State::kIdle &&
+           lane.state != Lane::State::kMeeting;
+  }
+  static double SpeedOf(const Lane& lane, double computing) {
+    return lane.state == Lane::State::kComputing ? computing : 1;
   }
 
   // Time until the next stream wakes or ends its op.
   double NextEnd() const {
-    const double rate = Rate();
+    const double speed = Speed();
     double next = kNever;
     for (const Rank& rank : ranks_) {
       for (const Lane& lane : rank.lanes) {
-        if (lane.state == Lane::State::kWaking) {
-          next = std::min(next, lane.remaining);
-        } else if (lane.state == Lane::State::kWorking) {
-          next = std::min(next, lane.remaining / rate);
-        }
+        if (!IsMoving(lane)) continue;
+        next = std::min(next, lane.remaining / SpeedOf(lane, speed));
       }
     }
     return next;
@@ -194,13 +209,12 @@ class Replay {
   void Advance(double seconds) {
     // What ends now has nothing left, whatever rounding says.
     constexpr double kRounding = 1 + 1e-12;
-    const double rate = Rate();
+    const double speed = Speed();
     now_ += seconds;
     for (Rank& rank : ranks_) {
       for (Lane& lane : rank.lanes) {
-        const bool is_working = lane.state == Lane::State::kWorking;
-        if (!is_working && lane.state != Lane::State::kWaking) continue;
-        const double passed = is_working ? seconds * rate : seconds;
+        if (!IsMoving(lane)) continue;
+        const double passed = seconds * SpeedOf(lane, speed);
         lane.remaining =
             passed * kRounding >= lane.remaining ? 0 : lane.remaining - passed;
       }

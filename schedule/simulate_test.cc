@@ -89,10 +89,55 @@ TEST(SimulateTest, AStreamThatIdledTakesTimeToWake) {
 
 TEST(SimulateTest, StreamsShareTheCores) {
   FourOps four;
-  four.costs().cores = 1;
+  four.costs().sharing.cores = 1;
   ASSERT_OK_AND_ASSIGN(const Simulation simulated, four.Run());
   ExpectTimes(simulated.ranks[0], {{0, 6}, {0, 10}, {6, 10}, {10, 15}});
   EXPECT_NEAR(simulated.step_seconds, 3 + 5 + 2 + 5, 1e-9);
+}
+
+TEST(SimulateTest, StreamsThatComputeSlowEachOtherDown) {
+  FourOps four;
+  four.costs().sharing.crowding = 0.5;
+  ASSERT_OK_AND_ASSIGN(const Simulation simulated, four.Run());
+  ExpectTimes(simulated.ranks[0],
+              {{0, 4.5}, {0, 7.5}, {4.5, 7.5}, {7.5, 12.5}});
+}
+
+TEST(SharingTest, ManyStreamsShareCoresAndMeetInMemory) {
+  EXPECT_EQ(Sharing().Speed(8), 1);
+  EXPECT_DOUBLE_EQ((Sharing{2, 0}).Speed(2), 1);
+  EXPECT_DOUBLE_EQ((Sharing{2, 0}).Speed(5), 0.4);
+  EXPECT_DOUBLE_EQ((Sharing{0, 0.25}).Speed(1), 1);
+  EXPECT_DOUBLE_EQ((Sharing{0, 0.25}).Speed(5), 0.5);
+  EXPECT_DOUBLE_EQ((Sharing{2, 0.25}).Speed(5), 0.2);
+  EXPECT_EQ((Sharing{2, 0.25}).Speed(0), 1);
+}
+
+// Both ranks exchange with each other, with no core to spare.
+TEST(SimulateTest, AnExchangeNeedsNoCore) {
+  const Plan plan = TwoRanks();
+  CostTable costs;
+  for (const Op& op : plan.train.ops) {
+    if (op.kind == OpKind::kHostWait) continue;
+    costs.ops[ClassOf(plan, op)].fixed = 0.001;
+  }
+  costs.sharing = {1, 0.5};
+  const RoutedRows rows = BalancedRows(plan, plan.train);
+  ASSERT_OK_AND_ASSIGN(const Simulation simulated,
+                       Simulate(plan, plan.train, costs, {rows, rows}));
+  int exchanges = 0;
+  for (int id = 0; id < plan.train.ops.size(); ++id) {
+    const Op& op = plan.train.ops[id];
+    if (op.kind == OpKind::kHostWait) continue;
+    const OpTime& time = simulated.ranks[0][id];
+    if (IsExchange(plan, op)) {
+      EXPECT_NEAR(time.end - time.begin, 0.001, 1e-9) << id;
+      ++exchanges;
+    } else if (op.stream == StreamKind::kCompute) {
+      EXPECT_GT(time.end - time.begin, 0.0015) << id;
+    }
+  }
+  EXPECT_GT(exchanges, 8);
 }
 
 TEST(SimulateTest, NothingIsLaunchedWhileTheHostWaits) {
@@ -223,6 +268,28 @@ TEST(OpSizeTest, RowsMakeExpertsAndTransfersLarger) {
     }
   }
   EXPECT_GT(checked, 8);
+}
+
+TEST(OpSizeTest, AttentionGrowsWithTheSquareOfTheSequence) {
+  v1::TrainingJob job = SmallJob({});
+  const Plan once = MustCompile(job);
+  job.mutable_data()->set_sequence_length(2 * job.data().sequence_length());
+  const Plan twice = MustCompile(job);
+  int checked = 0;
+  for (size_t id = 0; id < once.train.ops.size(); ++id) {
+    const OpSize a = SizeOf(once, once.train, once.train.ops[id],
+                            BalancedRows(once, once.train));
+    const OpSize b = SizeOf(twice, twice.train, twice.train.ops[id],
+                            BalancedRows(twice, twice.train));
+    EXPECT_DOUBLE_EQ(b.flops, 2 * a.flops) << id;
+    EXPECT_DOUBLE_EQ(b.attention_flops, 4 * a.attention_flops) << id;
+    const std::string name = ClassOf(once, once.train.ops[id]);
+    const bool has_attention =
+        name == "pre_dispatch.forward" || name == "pre_dispatch.dgrad";
+    EXPECT_EQ(a.attention_flops > 0, has_attention) << name;
+    checked += has_attention;
+  }
+  EXPECT_GT(checked, 3);
 }
 
 TEST(OpSizeTest, AnOptimizerWithFewerMomentsMovesFewerBytes) {

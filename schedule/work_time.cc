@@ -29,34 +29,35 @@ std::vector<std::vector<Span>> WorkingSpans(const MeasuredStep& step) {
   return spans;
 }
 
-// The integral over time of the speed that every working stream has.
+// The integral over time of the speed that every computing stream has.
 class SharedProgress {
  public:
-  SharedProgress(const Program& program,
-                 const std::vector<std::vector<Span>>& ranks, double cores) {
+  SharedProgress(const Plan& plan, const std::vector<std::vector<Span>>& ranks,
+                 const Sharing& sharing) {
     std::vector<std::pair<int64_t, int>> changes;
     for (const std::vector<Span>& spans : ranks) {
       for (const Span& span : spans) {
-        if (!Runs(program.ops[span.op])) continue;
+        const Op& op = plan.train.ops[span.op];
+        if (!Runs(op) || IsExchange(plan, op)) continue;
         changes.push_back({span.begin_ns, 1});
         changes.push_back({span.end_ns, -1});
       }
     }
     std::sort(changes.begin(), changes.end());
-    int working = 0;
+    int computing = 0;
     double progress = 0;
     for (const auto& [time, change] : changes) {
       if (!times_.empty()) {
-        const double rate = cores > 0 && working > cores ? cores / working : 1;
-        progress += rate * static_cast<double>(time - times_.back());
+        progress += sharing.Speed(computing) *
+                    static_cast<double>(time - times_.back());
       }
       times_.push_back(time);
       progress_.push_back(progress);
-      working += change;
+      computing += change;
     }
   }
 
-  // Requires: a time at which some op begins or ends.
+  // Requires: a time at which some op that computes begins or ends.
   double At(int64_t time) const {
     const auto it = std::lower_bound(times_.begin(), times_.end(), time);
     return progress_[it - times_.begin()];
@@ -70,17 +71,21 @@ class SharedProgress {
 }  // namespace
 
 std::vector<std::vector<double>> WorkSeconds(const MeasuredStep& step,
-                                             double cores) {
+                                             const Sharing& sharing) {
   const Program& program = step.plan->train;
   const std::vector<std::vector<Span>> spans = WorkingSpans(step);
-  const SharedProgress progress(program, spans, cores);
+  const SharedProgress progress(*step.plan, spans, sharing);
   std::vector<std::vector<double>> work;
   for (const std::vector<Span>& of_rank : spans) {
     std::vector<double>& seconds = work.emplace_back(program.ops.size());
     for (int id = 0; id < program.ops.size(); ++id) {
-      if (!Runs(program.ops[id])) continue;
-      seconds[id] = 1e-9 * (progress.At(of_rank[id].end_ns) -
-                            progress.At(of_rank[id].begin_ns));
+      const Op& op = program.ops[id];
+      if (!Runs(op)) continue;
+      const Span& span = of_rank[id];
+      seconds[id] =
+          1e-9 * (IsExchange(*step.plan, op)
+                      ? static_cast<double>(span.end_ns - span.begin_ns)
+                      : progress.At(span.end_ns) - progress.At(span.begin_ns));
     }
   }
   return work;

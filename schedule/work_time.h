@@ -8,12 +8,11 @@
 
 namespace weft::schedule {
 
-// Seconds each op worked on an idle device, by rank, by op: the time from when
-// all ranks of its group had come to it, weighed with the share of a core that
-// a stream got while more than `cores` of them worked. 0 cores: each had its
-// own.
+// Seconds each op worked on an idle device, by rank, by op: of an exchange, the
+// time from when all ranks of its group had come to it; of any other op, its
+// time weighed with the speed that it had while so many streams computed.
 std::vector<std::vector<double>> WorkSeconds(const MeasuredStep& step,
-                                             double cores);
+                                             const Sharing& sharing);
 
 // For ops that found their stream idle, seconds from the end of the last op
 // they waited for to their begin.
