@@ -8,18 +8,23 @@
 
 CLUSTER_BINARIES=(//coordinator:coordinator //worker:worker //client:weftctl)
 
+# The folder they are in, laid out as bazel-bin. One that is named by the
+# environment is taken as it is: nothing is installed or built.
+BINARIES="${WEFT_BINARIES:-$WEFT_ROOT/bazel-bin}"
+
 # How long daemons may take.
 CLUSTER_START_SECONDS=30
 # Workers end within 20.
 CLUSTER_STOP_SECONDS=25
 
 build_cluster() {
+  if [[ -n "${WEFT_BINARIES:-}" ]]; then return; fi
   source scripts/weft_install.sh
   weft_install
   run_bazel build "${CLUSTER_BINARIES[@]}"
 }
 
-weftctl() { "$WEFT_ROOT/bazel-bin/client/weftctl" "$@"; }
+weftctl() { "$BINARIES/client/weftctl" "$@"; }
 
 # Makes the dataset of the example jobs, .weft/data/bible, of Debian's King James
 # Bible, and leaves its figures in bible.json.
@@ -124,7 +129,7 @@ start_cluster() {
   mkdir -p "$folder/state" "$folder/artifacts"
   rm -f "$folder"/*.pid "$folder"/*.log "$folder/ports.json"
   start_daemon "$folder" coordinator \
-    "$WEFT_ROOT/bazel-bin/coordinator/coordinator" \
+    "$BINARIES/coordinator/coordinator" \
     --listen_address=127.0.0.1:0 --http_address=127.0.0.1:0 \
     --state_dir="$folder/state" --artifacts_dir="$folder/artifacts" \
     --port_file="$folder/ports.json"
@@ -134,7 +139,7 @@ start_cluster() {
   for ((i = 0; i < workers; ++i)); do
     # One thread a worker: its streams are threads already.
     start_daemon "$folder" "worker-$i" env OMP_NUM_THREADS=1 \
-      "$WEFT_ROOT/bazel-bin/worker/worker" --coordinator="$address" \
+      "$BINARIES/worker/worker" --coordinator="$address" \
       --worker_id="worker-$i" --device="$device" --http_address=127.0.0.1:0 \
       "$@"
   done

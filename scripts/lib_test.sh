@@ -80,7 +80,24 @@ ctl_is_built_when_a_source_is_newer() {
     fail "got: $seen"
 }
 
+binaries_that_are_named_are_run_and_not_built() {
+  local folder="$TEST_TMPDIR/binaries" seen
+  mkdir -p "$folder/client"
+  printf '#!/usr/bin/env bash\necho "named weftctl $*"\n' \
+    >"$folder/client/weftctl"
+  chmod +x "$folder/client/weftctl"
+  seen="$(
+    WEFT_BINARIES="$folder"
+    # shellcheck source=scripts/cluster.sh
+    source scripts/cluster.sh
+    build_cluster
+    weftctl get jobs
+  )"
+  [[ "$seen" == "named weftctl get jobs" ]] || fail "got: $seen"
+}
+
 bazel_gets_no_lock
 startup_options_come_first
 options_alone_build_everything
 ctl_is_built_when_a_source_is_newer
+binaries_that_are_named_are_run_and_not_built

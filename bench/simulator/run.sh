@@ -5,10 +5,18 @@
 #
 #   bench/simulator/run.sh [FOLDER]     # FOLDER, .weft/simulator, keeps the jobs
 #
-# Step time is the median over the steps of a job but the first. Peak memory is
-# measured by workers that hand dead memory back to the system: the pages of the
-# arena that were resident after any op of a step, and what the device handed out
-# beside the arena.
+# WEFT_BINARIES names a folder with coordinator/coordinator, worker/worker and
+# client/weftctl, as bazel-bin has them: then nothing is installed or built, and
+# the machine needs bash, jq, setsid and the libraries of the binaries. It also
+# needs the text in .weft/data, bible.bin and bible.idx, or Debian's `bible` to
+# make them of.
+#
+# All jobs run in turn, several rounds of it, so that a machine that is slower
+# for a while is so for all of them. Each run has a traced step to calibrate
+# with. Step time is the median over the steps of all runs of a job but the
+# first of each. Peak memory is measured by workers that hand dead memory back to
+# the system: the pages of the arena that were resident after any op of a step,
+# and what the device handed out beside the arena.
 set -euo pipefail
 
 WEFT_ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
@@ -20,8 +28,9 @@ source scripts/lib.sh
 source scripts/cluster.sh
 
 WORKERS=2
-STEPS=24
-TRACE_STEP=12
+ROUNDS=3
+STEPS=12
+TRACE_STEP=8
 MEMORY_STEPS=3
 
 # Columns: world ep order delay_wgrad strategy layers hidden heads experts top_k
@@ -124,14 +133,15 @@ with_cluster() {
 }
 
 measure_time() {
-  local address="$1"
-  local -a calibrating predicted
-  say "running jobs to calibrate with"
-  mapfile -t calibrating < <(
-    calibration_jobs | run_all "$address" c "$STEPS" "$TRACE_STEP")
-  say "running jobs to predict"
-  mapfile -t predicted < <(
-    predicted_jobs | run_all "$address" p "$STEPS" "$TRACE_STEP")
+  local address="$1" round
+  local -a calibrating=() predicted=()
+  for ((round = 1; round <= ROUNDS; ++round)); do
+    say "round $round of $ROUNDS: jobs to calibrate with, then jobs to predict"
+    mapfile -t -O "${#calibrating[@]}" calibrating < <(
+      calibration_jobs | run_all "$address" c "$STEPS" "$TRACE_STEP")
+    mapfile -t -O "${#predicted[@]}" predicted < <(
+      predicted_jobs | run_all "$address" p "$STEPS" "$TRACE_STEP")
+  done
   weftctl --coordinator="$address" calibrate "${calibrating[@]}" \
     --out "$FOLDER/costs.json" || return 1
   say "the jobs it was calibrated with:"
