@@ -18,7 +18,7 @@ struct BiasForwardArgs {
 };
 void BiasForward(const BiasForwardArgs& args, device::Stream& stream);
 
-// Rows are summed in order, in fp64.
+// Rows are summed in fp64.
 struct BiasWgradArgs {
   int64_t rows = 0;
   int64_t columns = 0;

@@ -84,10 +84,30 @@ TEST_P(Bias, Bf16IsTheFp32ResultRounded) {
   EXPECT_TRUE(SameBits(dbias, Rounded(wide_dbias)));
 }
 
+TEST_P(Bias, BitsDoNotDependOnAlignment) {
+  const Floats bias = RandomFloats(s_.columns, 2);
+  const Floats displaced_bias = testing::Displaced(bias, 1);
+  const Floats dy = testing::Displaced(dy_, 1);
+  Floats y = dy_;
+  Floats displaced_y = dy;
+  BiasForward({s_.rows, s_.columns, bias.data(), y.data()}, InlineStream());
+  BiasForward(
+      {s_.rows, s_.columns, displaced_bias.data() + 1, displaced_y.data() + 1},
+      InlineStream());
+  EXPECT_TRUE(SameBits(testing::Behind(displaced_y, 1), y));
+
+  Floats dbias = Unwritten(s_.columns + 1);
+  BiasWgrad({s_.rows, s_.columns, dy.data() + 1, dbias.data() + 1},
+            InlineStream());
+  EXPECT_TRUE(
+      SameBits(testing::Behind(dbias, 1), Wgrad(Unwritten(s_.columns), false)));
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, Bias,
                          ::testing::Values(Shape{0, 8}, Shape{1, 1},
                                            Shape{3, 8}, Shape{4, 21},
-                                           Shape{7, 300}));
+                                           Shape{7, 300}, Shape{150, 3072},
+                                           Shape{1100, 137}));
 
 }  // namespace
 }  // namespace weft::ops

@@ -133,5 +133,85 @@ TEST_P(Elementwise, CopyConvertsBetweenFormats) {
 INSTANTIATE_TEST_SUITE_P(Counts, Elementwise,
                          ::testing::Values(0, 1, 7, 8, 33, 1000));
 
+// How many elements, and how far `out` and the inputs lie behind aligned
+// addresses.
+struct Layout {
+  int64_t count;
+  int64_t out_offset;
+  int64_t offset;
+};
+
+class ElementwiseAtSize : public ::testing::TestWithParam<Layout> {
+ protected:
+  // Runs `op` on an output and two inputs, and returns the output.
+  template <typename V, typename Op>
+  V Run(const V& a, const V& b, Op&& op) const {
+    const V from_a = testing::Displaced(a, l_.offset);
+    const V from_b = testing::Displaced(b, l_.offset);
+    V out = testing::UnwrittenOf<V>(l_.count + l_.out_offset);
+    op(from_a.data() + l_.offset, from_b.data() + l_.offset,
+       out.data() + l_.out_offset);
+    return testing::Behind(out, l_.out_offset);
+  }
+
+  const Layout l_ = GetParam();
+  const Floats a_ = RandomFloats(l_.count, 1);
+  const Floats b_ = RandomFloats(l_.count, 2);
+  const Halves a16_ = Rounded(a_);
+  const Halves b16_ = Rounded(b_);
+};
+
+TEST_P(ElementwiseAtSize, AddsScalesAndFills) {
+  Floats sum(l_.count);
+  Floats product(l_.count);
+  Floats sum16(l_.count);
+  for (int64_t i = 0; i < l_.count; ++i) {
+    sum[i] = a_[i] + b_[i];
+    product[i] = 1.7f * a_[i];
+    sum16[i] = ToFloat(a16_[i]) + ToFloat(b16_[i]);
+  }
+  const auto add = [&](auto* a, auto* b, auto* out) {
+    Add({l_.count, a, b, out}, InlineStream());
+  };
+  EXPECT_TRUE(SameBits(Run(a_, b_, add), sum));
+  EXPECT_TRUE(SameBits(Run(a16_, b16_, add), Rounded(sum16)));
+  const auto scale = [&](auto* a, auto*, auto* out) {
+    Scale({l_.count, 1.7f, a, out}, InlineStream());
+  };
+  EXPECT_TRUE(SameBits(Run(a_, b_, scale), product));
+  const auto fill = [&](auto*, auto*, auto* out) {
+    Fill({l_.count, 2.5f, out}, InlineStream());
+  };
+  const Floats filled(l_.count, 2.5f);
+  EXPECT_TRUE(SameBits(Run(a_, b_, fill), filled));
+  EXPECT_TRUE(SameBits(Run(a16_, b16_, fill), Rounded(filled)));
+}
+
+TEST_P(ElementwiseAtSize, CopiesAndConverts) {
+  const auto copy = [&](auto* a, auto*, auto* out) {
+    Copy({l_.count, a, out}, InlineStream());
+  };
+  EXPECT_TRUE(SameBits(Run(a_, b_, copy), a_));
+  EXPECT_TRUE(SameBits(Run(a16_, b16_, copy), a16_));
+
+  const Floats from = testing::Displaced(a_, l_.offset);
+  Halves narrow = testing::UnwrittenOf<Halves>(l_.count + l_.out_offset);
+  Copy({l_.count, from.data() + l_.offset, narrow.data() + l_.out_offset},
+       InlineStream());
+  EXPECT_TRUE(SameBits(testing::Behind(narrow, l_.out_offset), a16_));
+  Floats wide = Unwritten(l_.count + l_.out_offset);
+  const Halves from16 = testing::Displaced(a16_, l_.offset);
+  Copy({l_.count, from16.data() + l_.offset, wide.data() + l_.out_offset},
+       InlineStream());
+  EXPECT_TRUE(SameBits(testing::Behind(wide, l_.out_offset), Widened(a16_)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, ElementwiseAtSize,
+                         ::testing::Values(Layout{300003, 0, 0},
+                                           Layout{50001, 0, 1},
+                                           Layout{50001, 8, 3},
+                                           Layout{50000, 1, 0},
+                                           Layout{3, 0, 0}));
+
 }  // namespace
 }  // namespace weft::ops

@@ -19,7 +19,7 @@ struct EmbeddingForwardArgs {
 };
 void EmbeddingForward(const EmbeddingForwardArgs& args, device::Stream& stream);
 
-// int32 elements of scratch that EmbeddingBackward needs.
+// int32 elements of scratch that EmbeddingBackward needs on the CPU.
 int64_t EmbeddingBackwardScratchElements(int64_t tokens, int64_t vocab);
 
 // d_table[v] = sum of d_out[t] over the tokens t with ids[t] == v, ascending.

@@ -41,7 +41,7 @@ struct HeadNormForwardArgs {
 };
 void HeadNormForward(const HeadNormForwardArgs& args, device::Stream& stream);
 
-// In place: dy becomes dx. Rows and heads are summed in order, in fp64.
+// In place: dy becomes dx. Rows and heads are summed in fp64.
 struct HeadNormBackwardArgs {
   HeadNormShape shape;
   ConstTensor weight;           // [head_dim]

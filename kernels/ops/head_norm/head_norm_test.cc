@@ -147,6 +147,113 @@ TEST_F(HeadNormTest, Bf16IsTheFp32ResultRounded) {
   EXPECT_TRUE(SameBits(dweight, Rounded(wide_dweight)));
 }
 
+template <typename V>
+struct Arrays {
+  V weight, qkv, dy;
+};
+
+template <typename V>
+struct Outputs {
+  V y, x, dx, dweight;
+  Floats rstd;
+};
+
+// Both, on arrays that begin `offset` elements behind aligned addresses.
+template <typename V>
+Outputs<V> RunBoth(const HeadNormShape& s, const Arrays<V>& in,
+                   int64_t offset) {
+  const V weight = testing::Displaced(in.weight, offset);
+  V y = testing::Displaced(in.qkv, offset);
+  V d = testing::Displaced(in.dy, offset);
+  V x = testing::UnwrittenOf<V>(s.tokens * s.kept_stride + offset);
+  V dweight = testing::UnwrittenOf<V>(weight.size());
+  Floats rstd = Unwritten(s.tokens * s.rstd_stride);
+  HeadNormForward({s, kEps, weight.data() + offset, y.data() + offset,
+                   x.data() + offset, rstd.data()},
+                  InlineStream());
+  HeadNormBackward({s, weight.data() + offset, x.data() + offset, rstd.data(),
+                    d.data() + offset, dweight.data() + offset},
+                   InlineStream());
+  return {testing::Behind(y, offset), testing::Behind(x, offset),
+          testing::Behind(d, offset), testing::Behind(dweight, offset), rstd};
+}
+
+HeadNormShape WithMoreTokens(HeadNormShape s) {
+  s.tokens = testing::MoreOnGpu(s.tokens);
+  return s;
+}
+
+class HeadNormAtSize : public ::testing::TestWithParam<HeadNormShape> {
+ protected:
+  HeadNormAtSize() {
+    in_.weight = RandomFloats(s_.head_dim, 2);
+    in_.qkv = RandomFloats(s_.tokens * s_.stride, 1, 2.0);
+    in_.dy = RandomFloats(s_.tokens * s_.stride, 3);
+  }
+
+  const HeadNormShape s_ = WithMoreTokens(GetParam());
+  Arrays<Floats> in_;
+};
+
+TEST_P(HeadNormAtSize, MatchesDoubleLoops) {
+  const Outputs<Floats> got = RunBoth(s_, in_, 0);
+  Doubles y = testing::ToDoubles(in_.qkv);
+  Doubles dx = testing::ToDoubles(in_.dy);
+  Doubles dweight(s_.head_dim);
+  for (int64_t row = 0; row < s_.tokens * s_.heads; ++row) {
+    const int64_t begin =
+        row / s_.heads * s_.stride + row % s_.heads * s_.head_dim;
+    double squares = 0;
+    for (int64_t i = 0; i < s_.head_dim; ++i) {
+      squares += y[begin + i] * y[begin + i];
+    }
+    const double rstd =
+        1 / std::sqrt(squares / s_.head_dim + static_cast<double>(kEps));
+    double mean = 0;
+    for (int64_t i = 0; i < s_.head_dim; ++i) {
+      const double xhat = y[begin + i] * rstd;
+      mean += dx[begin + i] * in_.weight[i] * xhat / s_.head_dim;
+      dweight[i] += dx[begin + i] * xhat;
+    }
+    for (int64_t i = 0; i < s_.head_dim; ++i) {
+      const double xhat = y[begin + i] * rstd;
+      dx[begin + i] = rstd * (dx[begin + i] * in_.weight[i] - xhat * mean);
+      y[begin + i] = xhat * in_.weight[i];
+    }
+  }
+  EXPECT_TRUE(Close(got.y, y, 2e-6, 2e-6));
+  EXPECT_TRUE(Close(got.dx, dx, 3e-6, 2e-6));
+  EXPECT_TRUE(Close(got.dweight, dweight, 5e-5, 2e-6));
+}
+
+TEST_P(HeadNormAtSize, BitsDependOnValuesAlone) {
+  const Arrays<Halves> narrow = {Rounded(in_.weight), Rounded(in_.qkv),
+                                 Rounded(in_.dy)};
+  const Arrays<Floats> wide = {Widened(narrow.weight), Widened(narrow.qkv),
+                               Widened(narrow.dy)};
+  const Outputs<Floats> expected = RunBoth(s_, wide, 0);
+  for (const int64_t offset : {0, 1}) {
+    const Outputs<Floats> again = RunBoth(s_, wide, offset);
+    EXPECT_TRUE(SameBits(again.y, expected.y));
+    EXPECT_TRUE(SameBits(Rounded(again.x), Rounded(expected.x)));
+    EXPECT_TRUE(SameBits(again.dx, expected.dx));
+    EXPECT_TRUE(SameBits(again.dweight, expected.dweight));
+    const Outputs<Halves> rounded = RunBoth(s_, narrow, offset);
+    EXPECT_TRUE(SameBits(rounded.y, Rounded(expected.y)));
+    EXPECT_TRUE(SameBits(rounded.x, Rounded(expected.x)));
+    EXPECT_TRUE(SameBits(rounded.dx, Rounded(expected.dx)));
+    EXPECT_TRUE(SameBits(rounded.dweight, Rounded(expected.dweight)));
+  }
+}
+
+// Queries of a model, heads of an odd size, and heads wider than what a warp
+// reads at once.
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, HeadNormAtSize,
+    ::testing::Values(HeadNormShape{60, 16, 128, 3072, 2560, 20},
+                      HeadNormShape{200, 3, 83, 331, 251, 3},
+                      HeadNormShape{50, 2, 320, 648, 640, 2}));
+
 TEST(HeadNormEmptyTest, WithoutTokensTheWeightGradientIsZero) {
   Floats dweight = Unwritten(3);
   HeadNormBackwardArgs args;

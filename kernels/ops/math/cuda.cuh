@@ -109,11 +109,11 @@ void WithElementType(DType dtype, F&& f) {
 }
 
 template <typename T>
-const T* Elements(const device::ConstTensor& tensor) {
+__host__ __device__ const T* Elements(const device::ConstTensor& tensor) {
   return static_cast<const T*>(tensor.data);
 }
 template <typename T>
-T* Elements(const device::Tensor& tensor) {
+__host__ __device__ T* Elements(const device::Tensor& tensor) {
   return static_cast<T*>(tensor.data);
 }
 

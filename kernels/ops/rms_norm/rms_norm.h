@@ -41,7 +41,7 @@ struct RmsNormDgradArgs {
 };
 void RmsNormDgrad(const RmsNormDgradArgs& args, device::Stream& stream);
 
-// The gradient to the weight; rows are summed in order, in fp64.
+// The gradient to the weight; rows are summed in fp64.
 struct RmsNormWgradArgs {
   int64_t rows = 0;
   int64_t hidden = 0;

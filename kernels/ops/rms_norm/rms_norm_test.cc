@@ -171,6 +171,108 @@ INSTANTIATE_TEST_SUITE_P(Shapes, RmsNorm,
                                            Shape{3, 8}, Shape{4, 21},
                                            Shape{2, 300}));
 
+template <typename V>
+struct Inputs {
+  V x, weight, dy, add;
+};
+
+template <typename V>
+struct Outputs {
+  V y, dx, dweight;
+  Floats rstd;
+};
+
+// All three, on arrays that begin `offset` elements behind aligned addresses.
+template <typename V>
+Outputs<V> RunAll(const Shape& s, const Inputs<V>& in, int64_t offset) {
+  const V x = testing::Displaced(in.x, offset);
+  const V weight = testing::Displaced(in.weight, offset);
+  const V dy = testing::Displaced(in.dy, offset);
+  const V add = testing::Displaced(in.add, offset);
+  V y = testing::UnwrittenOf<V>(x.size());
+  V dx = testing::UnwrittenOf<V>(x.size());
+  V dweight = testing::UnwrittenOf<V>(weight.size());
+  Floats rstd = Unwritten(s.rows);
+  RmsNormForward({s.rows, s.hidden, kEps, x.data() + offset,
+                  weight.data() + offset, y.data() + offset, rstd.data()},
+                 InlineStream());
+  RmsNormDgrad(
+      {s.rows, s.hidden, x.data() + offset, weight.data() + offset, rstd.data(),
+       dy.data() + offset, add.data() + offset, dx.data() + offset},
+      InlineStream());
+  RmsNormWgrad({s.rows, s.hidden, x.data() + offset, rstd.data(),
+                dy.data() + offset, dweight.data() + offset},
+               InlineStream());
+  return {testing::Behind(y, offset), testing::Behind(dx, offset),
+          testing::Behind(dweight, offset), rstd};
+}
+
+class RmsNormAtSize : public ::testing::TestWithParam<Shape> {
+ protected:
+  RmsNormAtSize() {
+    in_.x = RandomFloats(s_.rows * s_.hidden, 1, 2.0);
+    in_.weight = RandomFloats(s_.hidden, 2);
+    in_.dy = RandomFloats(in_.x.size(), 3);
+    in_.add = RandomFloats(in_.x.size(), 4);
+  }
+
+  const Shape s_ = {testing::MoreOnGpu(GetParam().rows), GetParam().hidden};
+  Inputs<Floats> in_;
+};
+
+TEST_P(RmsNormAtSize, MatchesDoubleLoops) {
+  const Outputs<Floats> out = RunAll(s_, in_, 0);
+  Doubles rstd;
+  EXPECT_TRUE(Close(out.y,
+                    Reference(s_, testing::ToDoubles(in_.x),
+                              testing::ToDoubles(in_.weight), &rstd),
+                    2e-6, 2e-6));
+  EXPECT_TRUE(Close(out.rstd, rstd, 0, 1e-6));
+  Doubles dx(in_.x.size());
+  Doubles dweight(s_.hidden);
+  for (int64_t r = 0; r < s_.rows; ++r) {
+    const int64_t row = r * s_.hidden;
+    double mean = 0;
+    for (int64_t i = 0; i < s_.hidden; ++i) {
+      const double xhat = in_.x[row + i] * rstd[r];
+      mean += in_.dy[row + i] * static_cast<double>(in_.weight[i]) * xhat;
+      dweight[i] += in_.dy[row + i] * xhat;
+    }
+    mean /= s_.hidden;
+    for (int64_t i = 0; i < s_.hidden; ++i) {
+      const double t = in_.dy[row + i] * static_cast<double>(in_.weight[i]);
+      dx[row + i] = rstd[r] * (t - in_.x[row + i] * rstd[r] * mean) +
+                    static_cast<double>(in_.add[row + i]);
+    }
+  }
+  EXPECT_TRUE(Close(out.dx, dx, 3e-6, 2e-6));
+  EXPECT_TRUE(Close(out.dweight, dweight, 3e-5, 2e-6));
+}
+
+TEST_P(RmsNormAtSize, BitsDependOnValuesAlone) {
+  const Inputs<Halves> narrow = {Rounded(in_.x), Rounded(in_.weight),
+                                 Rounded(in_.dy), Rounded(in_.add)};
+  const Inputs<Floats> wide = {Widened(narrow.x), Widened(narrow.weight),
+                               Widened(narrow.dy), Widened(narrow.add)};
+  const Outputs<Floats> expected = RunAll(s_, wide, 0);
+  for (const int64_t offset : {0, 1}) {
+    const Outputs<Floats> again = RunAll(s_, wide, offset);
+    EXPECT_TRUE(SameBits(again.y, expected.y));
+    EXPECT_TRUE(SameBits(again.rstd, expected.rstd));
+    EXPECT_TRUE(SameBits(again.dx, expected.dx));
+    EXPECT_TRUE(SameBits(again.dweight, expected.dweight));
+    const Outputs<Halves> rounded = RunAll(s_, narrow, offset);
+    EXPECT_TRUE(SameBits(rounded.y, Rounded(expected.y)));
+    EXPECT_TRUE(SameBits(rounded.rstd, expected.rstd));
+    EXPECT_TRUE(SameBits(rounded.dx, Rounded(expected.dx)));
+    EXPECT_TRUE(SameBits(rounded.dweight, Rounded(expected.dweight)));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, RmsNormAtSize,
+                         ::testing::Values(Shape{200, 2048}, Shape{30, 5001},
+                                           Shape{600, 72}, Shape{3, 20000}));
+
 TEST(RmsNormTest, WgradOfManyRowsKeepsItsDigits) {
   constexpr int64_t kRows = 20000;
   const Floats x = RandomFloats(kRows, 1);

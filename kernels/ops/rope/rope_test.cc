@@ -32,7 +32,8 @@ constexpr double kTheta = 100.0;
 
 class Rope : public ::testing::TestWithParam<Case> {
  protected:
-  Rope() {
+  Rope() : Rope(GetParam()) {}
+  explicit Rope(const Case& c) : c_(c) {
     const int64_t half = c_.rot_dim / 2;
     inv_freq_.resize(half);
     cos_.resize(c_.seq * half);
@@ -69,7 +70,7 @@ class Rope : public ::testing::TestWithParam<Case> {
     return y;
   }
 
-  const Case c_ = GetParam();
+  const Case c_;
   Floats inv_freq_, cos_, sin_;
 };
 
@@ -115,6 +116,76 @@ INSTANTIATE_TEST_SUITE_P(Cases, Rope,
                                            Case{3, 1, 1, 1, 2, 2},
                                            Case{1, 4, 2, 2, 34, 34},
                                            Case{0, 4, 2, 2, 8, 8}));
+
+Case WithMoreTokens(Case c) {
+  c.seq = testing::MoreOnGpu(c.seq);
+  return c;
+}
+
+class RopeAtSize : public Rope {
+ protected:
+  RopeAtSize() : Rope(WithMoreTokens(GetParam())) {}
+
+  // Rotates `values` where they begin `offset` elements behind an aligned
+  // address.
+  template <typename V>
+  V Rotated(const V& values, int64_t offset, bool forward) const {
+    V qkv = testing::Displaced(values, offset);
+    Floats unused;
+    RopeArgs args = Args(unused);
+    args.qkv = qkv.data() + offset;
+    if (forward) {
+      RopeForward(args, InlineStream());
+    } else {
+      RopeBackward(args, InlineStream());
+    }
+    return testing::Behind(qkv, offset);
+  }
+
+  // By the tables.
+  Doubles TableReference(const Floats& qkv, double direction) const {
+    Doubles y = testing::ToDoubles(qkv);
+    const int64_t half = c_.rot_dim / 2;
+    for (int64_t t = 0; t < c_.batch * c_.seq; ++t) {
+      for (int64_t h = 0; h < c_.heads + c_.kv_heads; ++h) {
+        for (int64_t i = 0; i < half; ++i) {
+          const double c = cos_[t % c_.seq * half + i];
+          const double s = sin_[t % c_.seq * half + i] * direction;
+          const int64_t re = t * width() + h * c_.head_dim + i;
+          y[re] = qkv[re] * c - qkv[re + half] * s;
+          y[re + half] = qkv[re] * s + qkv[re + half] * c;
+        }
+      }
+    }
+    return y;
+  }
+};
+
+TEST_P(RopeAtSize, MatchesADoubleLoop) {
+  const Floats qkv = RandomFloats(c_.batch * c_.seq * width(), 1);
+  EXPECT_TRUE(Close(Rotated(qkv, 0, true), TableReference(qkv, 1), 1e-6, 1e-6));
+  EXPECT_TRUE(
+      Close(Rotated(qkv, 0, false), TableReference(qkv, -1), 1e-6, 1e-6));
+}
+
+TEST_P(RopeAtSize, BitsDependOnValuesAlone) {
+  const Halves narrow = RandomHalves(c_.batch * c_.seq * width(), 1);
+  const Floats wide = Widened(narrow);
+  for (const bool forward : {true, false}) {
+    const Floats expected = Rotated(wide, 0, forward);
+    for (const int64_t offset : {0, 1}) {
+      EXPECT_TRUE(SameBits(Rotated(wide, offset, forward), expected));
+      EXPECT_TRUE(
+          SameBits(Rotated(narrow, offset, forward), Rounded(expected)));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, RopeAtSize,
+                         ::testing::Values(Case{2, 40, 16, 4, 128, 128},
+                                           Case{2, 100, 5, 2, 96, 64},
+                                           Case{3, 20, 40, 8, 50, 26},
+                                           Case{1, 3, 70, 10, 256, 256}));
 
 TEST(RopeTablesTest, FrequenciesAndAnglesAreFp32) {
   Floats inv_freq(2);

@@ -27,7 +27,8 @@ struct Case {
 
 class Swiglu : public ::testing::TestWithParam<Case> {
  protected:
-  Swiglu() {
+  Swiglu() : Swiglu(GetParam()) {}
+  explicit Swiglu(const Case& c) : c_(c) {
     gate_up_ = RandomFloats(c_.rows * 2 * c_.ffn, 1, 2.0);
     d_out_ = RandomFloats(c_.rows * c_.ffn, 2);
     prob_ = c_.with_prob ? RandomFloats(c_.rows, 3) : Floats(c_.rows, 1.0f);
@@ -46,7 +47,7 @@ class Swiglu : public ::testing::TestWithParam<Case> {
     return out;
   }
 
-  const Case c_ = GetParam();
+  const Case c_;
   Floats gate_up_, d_out_, prob_;
 };
 
@@ -121,6 +122,86 @@ INSTANTIATE_TEST_SUITE_P(Cases, Swiglu,
                          ::testing::Values(Case{0, 8, true}, Case{1, 1, true},
                                            Case{3, 8, true}, Case{2, 21, false},
                                            Case{4, 40, true}));
+
+template <typename V>
+struct Outputs {
+  V out, d_gate_up;
+  Floats d_prob;
+};
+
+class SwigluAtSize : public Swiglu {
+ protected:
+  SwigluAtSize()
+      : Swiglu({testing::MoreOnGpu(GetParam().rows), GetParam().ffn,
+                GetParam().with_prob}) {}
+
+  // Both, on arrays that begin `offset` elements behind aligned addresses.
+  template <typename V>
+  Outputs<V> Run(const V& gate_up_values, const V& d_out_values,
+                 int64_t offset) const {
+    const V gate_up = testing::Displaced(gate_up_values, offset);
+    const V d_out = testing::Displaced(d_out_values, offset);
+    V out = testing::UnwrittenOf<V>(d_out.size());
+    V d_gate_up = testing::UnwrittenOf<V>(gate_up.size());
+    Floats d_prob = Unwritten(c_.rows);
+    SwigluForward(
+        {c_.rows, c_.ffn, gate_up.data() + offset, prob(), out.data() + offset},
+        InlineStream());
+    SwigluBackward(
+        {c_.rows, c_.ffn, gate_up.data() + offset, prob(),
+         d_out.data() + offset, d_gate_up.data() + offset, d_prob.data()},
+        InlineStream());
+    return {testing::Behind(out, offset), testing::Behind(d_gate_up, offset),
+            d_prob};
+  }
+};
+
+TEST_P(SwigluAtSize, MatchesDoubleLoops) {
+  const Outputs<Floats> got = Run(gate_up_, d_out_, 0);
+  EXPECT_TRUE(
+      Close(got.out,
+            Reference(testing::ToDoubles(gate_up_), testing::ToDoubles(prob_)),
+            1e-6, 1e-6));
+  Doubles d_gate_up(gate_up_.size());
+  Doubles d_prob(c_.rows);
+  for (int64_t i = 0; i < c_.rows * c_.ffn; ++i) {
+    const int64_t row = i / c_.ffn;
+    const int64_t gate = row * 2 * c_.ffn + i % c_.ffn;
+    const double g = gate_up_[gate];
+    const double u = gate_up_[gate + c_.ffn];
+    const double s = 1 / (1 + std::exp(-g));
+    const double d = d_out_[i];
+    d_gate_up[gate] = d * prob_[row] * u * s * (1 + g * (1 - s));
+    d_gate_up[gate + c_.ffn] = d * prob_[row] * g * s;
+    d_prob[row] += d * g * s * u;
+  }
+  EXPECT_TRUE(Close(got.d_gate_up, d_gate_up, 3e-6, 2e-6));
+  EXPECT_TRUE(Close(got.d_prob, d_prob, 1e-4, 2e-6));
+}
+
+TEST_P(SwigluAtSize, BitsDependOnValuesAlone) {
+  const Halves gate_up = Rounded(gate_up_);
+  const Halves d_out = Rounded(d_out_);
+  const Floats wide_gate_up = Widened(gate_up);
+  const Floats wide_d_out = Widened(d_out);
+  const Outputs<Floats> expected = Run(wide_gate_up, wide_d_out, 0);
+  for (const int64_t offset : {0, 1}) {
+    const Outputs<Floats> again = Run(wide_gate_up, wide_d_out, offset);
+    EXPECT_TRUE(SameBits(again.out, expected.out));
+    EXPECT_TRUE(SameBits(again.d_gate_up, expected.d_gate_up));
+    EXPECT_TRUE(SameBits(again.d_prob, expected.d_prob));
+    const Outputs<Halves> rounded = Run(gate_up, d_out, offset);
+    EXPECT_TRUE(SameBits(rounded.out, Rounded(expected.out)));
+    EXPECT_TRUE(SameBits(rounded.d_gate_up, Rounded(expected.d_gate_up)));
+    EXPECT_TRUE(SameBits(rounded.d_prob, expected.d_prob));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, SwigluAtSize,
+                         ::testing::Values(Case{150, 1024, true},
+                                           Case{40, 1001, true},
+                                           Case{4, 20000, false},
+                                           Case{500, 24, true}));
 
 TEST(SwigluTest, SaturatedGatesStayFinite) {
   const Floats gate_up = {-500, 500, -90, 1, 2, 3};

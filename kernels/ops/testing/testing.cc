@@ -36,6 +36,8 @@ void UseGpu(device::Stream& stream, const Memory& memory) {
 
 bool OnGpu() { return gpu_stream != nullptr; }
 
+int64_t MoreOnGpu(int64_t rows) { return OnGpu() ? 8 * rows : rows; }
+
 const Memory& internal::TestMemory() { return test_memory; }
 
 device::Stream& InlineStream() {
@@ -57,18 +59,29 @@ Halves RandomHalves(int64_t count, uint64_t seed, double stddev) {
 
 Floats Widened(const Halves& values) {
   Floats wide;
+  wide.reserve(values.size());
   for (const Bf16 value : values) wide.push_back(ToFloat(value));
   return wide;
 }
 
 Halves Rounded(const Floats& values) {
   Halves narrow;
+  narrow.reserve(values.size());
   for (const float value : values) narrow.push_back(ToBf16(value));
   return narrow;
 }
 
 Floats Unwritten(int64_t count) {
   return Floats(count, std::numeric_limits<float>::quiet_NaN());
+}
+
+template <>
+Floats UnwrittenOf<Floats>(int64_t count) {
+  return Unwritten(count);
+}
+template <>
+Halves UnwrittenOf<Halves>(int64_t count) {
+  return Rounded(Unwritten(count));
 }
 
 Doubles ToDoubles(const Floats& values) {

@@ -27,6 +27,9 @@ struct Memory {
 void UseGpu(device::Stream& stream, const Memory& memory);
 bool OnGpu();
 
+// Rows, or tokens, for a test at real sizes: eight times as many on a GPU.
+int64_t MoreOnGpu(int64_t rows);
+
 namespace internal {
 
 const Memory& TestMemory();
@@ -73,6 +76,24 @@ Halves Rounded(const Floats& values);
 
 // An output to be written: all NaN, so that an element left out shows.
 Floats Unwritten(int64_t count);
+
+// The same, for code that is written once for both formats: V is Floats or
+// Halves.
+template <typename V>
+V UnwrittenOf(int64_t count);
+
+// `values` behind `offset` others, and what is behind the first `offset`: for
+// arrays that begin at other than aligned addresses.
+template <typename V>
+V Displaced(const V& values, int64_t offset) {
+  V displaced(offset);
+  displaced.insert(displaced.end(), values.begin(), values.end());
+  return displaced;
+}
+template <typename V>
+V Behind(const V& values, int64_t offset) {
+  return V(values.begin() + offset, values.end());
+}
 
 Doubles ToDoubles(const Floats& values);
 
