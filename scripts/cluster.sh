@@ -17,11 +17,17 @@ CLUSTER_START_SECONDS=30
 # Workers end within 20.
 CLUSTER_STOP_SECONDS=25
 
+# worker_for DEVICE: the binary that can own it.
+worker_for() {
+  if [[ "$1" == cpu ]]; then echo worker; else echo worker_cuda; fi
+}
+
+# build_cluster [DEVICE]
 build_cluster() {
   if [[ -n "${WEFT_BINARIES:-}" ]]; then return; fi
   source scripts/weft_install.sh
   weft_install
-  run_bazel build "${CLUSTER_BINARIES[@]}"
+  run_bazel build "${CLUSTER_BINARIES[@]}" "//worker:$(worker_for "${1:-cpu}")"
 }
 
 weftctl() { "$BINARIES/client/weftctl" "$@"; }
@@ -121,6 +127,21 @@ has_workers() {
   [[ "$idle" == "$2" ]]
 }
 
+# How many GPUs this machine has.
+count_gpus() { nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true; }
+
+# device_of DEVICE I: what worker I is told to own. GPUs are dealt out in turn.
+device_of() {
+  local gpus
+  if [[ "$1" != cuda ]]; then
+    echo "$1"
+    return
+  fi
+  gpus="$(count_gpus)"
+  if ((gpus == 0)); then die "--device=cuda: nvidia-smi finds no GPU here"; fi
+  echo "cuda:$(($2 % gpus))"
+}
+
 # start_cluster FOLDER WORKERS DEVICE [WORKER_FLAG...]: returns when all workers
 # are attached.
 start_cluster() {
@@ -139,9 +160,9 @@ start_cluster() {
   for ((i = 0; i < workers; ++i)); do
     # One thread a worker: its streams are threads already.
     start_daemon "$folder" "worker-$i" env OMP_NUM_THREADS=1 \
-      "$BINARIES/worker/worker" --coordinator="$address" \
-      --worker_id="worker-$i" --device="$device" --http_address=127.0.0.1:0 \
-      "$@"
+      "$BINARIES/worker/$(worker_for "$device")" --coordinator="$address" \
+      --worker_id="worker-$i" --device="$(device_of "$device" "$i")" \
+      --http_address=127.0.0.1:0 "$@"
   done
   wait_for_cluster "$folder" "not all $workers workers attached" \
     has_workers "$address" "$workers"
@@ -183,8 +204,8 @@ end_ctl() {
 }
 
 # ctl_on_cluster NAME WORKERS ARGS...: weftctl with these arguments, beside a
-# cluster in .weft/NAME that is made for it and ends with it. Files are named from
-# where the user is. Does not return.
+# cluster in .weft/NAME that is made for it and ends with it, of workers that own
+# WEFT_DEVICE, cpu. Files are named from where the user is. Does not return.
 ctl_on_cluster() {
   CTL_CLUSTER="$WEFT_STATE/$1"
   local name="$1" workers="$2"
@@ -198,7 +219,7 @@ ctl_on_cluster() {
   trap end_ctl EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM
-  start_cluster "$CTL_CLUSTER" "$workers" cpu ||
+  start_cluster "$CTL_CLUSTER" "$workers" "${WEFT_DEVICE:-cpu}" ||
     die "the cluster did not come up"
   (cd "${OLDPWD:-$WEFT_ROOT}" &&
     weftctl --coordinator="$(address_of "$CTL_CLUSTER")" "$@")

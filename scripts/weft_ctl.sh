@@ -23,7 +23,7 @@ build_ctl() {
 }
 
 weft_ctl() {
-  ctl_is_fresh || build_ctl >&2
+  if [[ -z "${WEFT_BINARIES:-}" ]]; then ctl_is_fresh || build_ctl >&2; fi
   # Files are named from where the user is.
   local caller="${OLDPWD:-$WEFT_ROOT}"
   if [[ -z "${WEFT_COORDINATOR:-}" && -s "$WEFT_STATE/coordinator" ]]; then
@@ -31,5 +31,5 @@ weft_ctl() {
     export WEFT_COORDINATOR
   fi
   cd "$caller" || exit
-  exec "$WEFT_ROOT/bazel-bin/client/weftctl" "$@"
+  exec "${WEFT_BINARIES:-$WEFT_ROOT/bazel-bin}/client/weftctl" "$@"
 }

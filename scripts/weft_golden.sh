@@ -21,6 +21,6 @@ weft_golden() {
   if [[ ! "$world" =~ ^[1-9][0-9]*$ ]]; then
     die "golden: --world=$world is no number of ranks"
   fi
-  build_cluster
+  build_cluster "${WEFT_DEVICE:-cpu}"
   ctl_on_cluster golden "$world" golden --work "$WEFT_STATE/golden/data" "$@"
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Start a local cluster that stays up: --workers N, --device cpu.
+# Start a local cluster that stays up: --workers N, --device cpu or cuda.
 
 usage_up() {
-  echo "usage: ./weft up [--workers N] [--device cpu]" >&2
+  echo "usage: ./weft up [--workers N] [--device cpu|cuda]" >&2
   exit 2
 }
 
@@ -23,8 +23,8 @@ weft_up() {
   if [[ ! "$workers" =~ ^[1-9][0-9]{0,2}$ ]]; then
     die "--workers=$workers is not a number from 1 to 999"
   fi
-  if [[ "$device" != cpu ]]; then
-    die "--device=$device: workers run on cpu only so far"
+  if [[ "$device" != cpu && "$device" != cuda ]]; then
+    die "--device=$device is neither cpu nor cuda"
   fi
 
   local folder="$WEFT_STATE/up"
@@ -35,7 +35,7 @@ weft_up() {
     die "a cluster is up already, at $(address_of "$folder" || echo '?');" \
       "stop it with ./weft down"
   fi
-  build_cluster
+  build_cluster "$device"
   if [[ ! -f "$WEFT_STATE/data/bible.idx" ]]; then prepare_text; fi
   say "starting a coordinator and $workers workers"
   if ! start_cluster "$folder" "$workers" "$device"; then
