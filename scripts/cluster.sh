@@ -142,10 +142,21 @@ device_of() {
   echo "cuda:$(($2 % gpus))"
 }
 
+# environment_of DEVICE WORKERS I: settings of worker I, one a line. NCCL takes
+# two workers for one GPU only when they claim to be on different hosts.
+environment_of() {
+  # One thread a worker: its streams are threads already.
+  echo OMP_NUM_THREADS=1
+  if [[ "$1" == cuda ]] && (($2 > $(count_gpus))); then
+    echo "NCCL_HOSTID=worker-$3"
+    echo NCCL_SOCKET_IFNAME=lo
+  fi
+}
+
 # start_cluster FOLDER WORKERS DEVICE [WORKER_FLAG...]: returns when all workers
 # are attached.
 start_cluster() {
-  local folder="$1" workers="$2" device="$3" address i
+  local folder="$1" workers="$2" device="$3" address i settings
   shift 3
   mkdir -p "$folder/state" "$folder/artifacts"
   rm -f "$folder"/*.pid "$folder"/*.log "$folder/ports.json"
@@ -158,8 +169,8 @@ start_cluster() {
     has_address "$folder" || return
   address="$(address_of "$folder")"
   for ((i = 0; i < workers; ++i)); do
-    # One thread a worker: its streams are threads already.
-    start_daemon "$folder" "worker-$i" env OMP_NUM_THREADS=1 \
+    mapfile -t settings < <(environment_of "$device" "$workers" "$i")
+    start_daemon "$folder" "worker-$i" env "${settings[@]}" \
       "$BINARIES/worker/$(worker_for "$device")" --coordinator="$address" \
       --worker_id="worker-$i" --device="$(device_of "$device" "$i")" \
       --http_address=127.0.0.1:0 "$@"
