@@ -141,7 +141,6 @@ absl::StatusOr<DeviceRankOptions> RankOptions(
         "--released_memory=return: a device of kind ", options.backend->kind(),
         " cannot give pages back; keep or poison"));
   }
-  RETURN_IF_ERROR(options.backend->Check(options.ordinal));
   return options;
 }
 
@@ -188,6 +187,7 @@ absl::Status Serve(const DeviceRankOptions& rank_options) {
   Daemon daemon(options);
   ASSIGN_OR_RETURN(const std::unique_ptr<telemetry::HttpServer> http,
                    StartHttp(metrics, daemon));
+  RETURN_IF_ERROR(rank_options.backend->Check(rank_options.ordinal));
   Attachment::Options attach;
   attach.coordinator = absl::GetFlag(FLAGS_coordinator);
   attach.identity = Identity(http == nullptr ? "" : http->address());
@@ -240,7 +240,7 @@ int RunWorker(int argc, char** argv, absl::Span<const Backend* const> known) {
   const absl::Status outcome = Serve(*options);
   if (outcome.ok()) return 0;
   LOG(ERROR) << "ends error=" << LogValue(outcome.ToString());
-  return 1;
+  return absl::IsInvalidArgument(outcome) ? 2 : 1;
 }
 
 }  // namespace weft::service

@@ -35,6 +35,14 @@ bool IsPort(absl::string_view port) {
          absl::SimpleAtoi(port, &number) && number <= 65535;
 }
 
+// What civetweb logs while a server starts, which its exceptions leave out.
+thread_local std::string start_log;
+
+int Log(const mg_connection*, const char* message) {
+  absl::StrAppend(&start_log, start_log.empty() ? "" : "; ", message);
+  return 1;
+}
+
 }  // namespace
 
 // A text, at one path.
@@ -93,11 +101,15 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options) {
       absl::StrCat(kServingThreads),
       "request_timeout_ms",
       absl::StrCat(absl::ToInt64Milliseconds(options.request_timeout))};
+  CivetCallbacks callbacks;
+  callbacks.log_message = &Log;
+  start_log.clear();
   try {
-    server->server_ = std::make_unique<CivetServer>(settings);
+    server->server_ = std::make_unique<CivetServer>(settings, &callbacks);
   } catch (const CivetException& error) {
     return absl::UnavailableError(
-        absl::StrCat("cannot serve http on ", address, ": ", error.what()));
+        absl::StrCat("cannot serve http on ", address, ": ",
+                     start_log.empty() ? error.what() : start_log));
   }
   const std::vector<int> ports = server->server_->getListeningPorts();
   if (ports.empty()) {

@@ -111,7 +111,8 @@ TEST(HttpServerTest, RefusesAnAddressInUseOrMalformed) {
   options.address = server->address();
   EXPECT_THAT(
       HttpServer::Start(options),
-      StatusIs(absl::StatusCode::kUnavailable, HasSubstr(server->address())));
+      StatusIs(absl::StatusCode::kUnavailable,
+               AllOf(HasSubstr(server->address()), HasSubstr("in use"))));
   for (const char* malformed :
        {"", "localhost", "localhost:80", ":80", "80",
         "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1",

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 
 #include "absl/status/status.h"
@@ -24,9 +25,13 @@ void CUDART_CB AwaitGate(void* gate) {
   while (!*static_cast<const std::atomic<bool>*>(gate)) sched_yield();
 }
 
+// A stream takes some 1,000 pending launches before launching blocks: what
+// follows gated work on a stream is gated by it.
 absl::Status Affine(void* arg, Stream& stream) {
+  static std::map<const Stream*, const std::atomic<bool>*> gates;
   const auto& args = *static_cast<const AffineArgs*>(arg);
-  if (args.gate != nullptr) {
+  if (args.gate != nullptr && gates[&stream] != args.gate) {
+    gates[&stream] = args.gate;
     cuda::Check(cudaLaunchHostFunc(cuda::Handle(stream), &AwaitGate,
                                    const_cast<std::atomic<bool>*>(args.gate)),
                 "launching a host function", stream);
