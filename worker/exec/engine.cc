@@ -142,6 +142,13 @@ absl::Status EngineImpl::FinishControl(void* engine) {
 
 // All ranks read the same records, so all fail, or none.
 absl::Status EngineImpl::FinishTrainControl() {
+  if (totals_.loss_tokens == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data.loss_mask_prefix=", options_.job.data().loss_mask_prefix(),
+        " counts none of the ", static_cast<int64_t>(totals_.tokens),
+        " tokens of the step: there is nothing to minimise; a mask is 1 where "
+        "a token counts as a label"));
+  }
   if (!std::isfinite(totals_.norm)) {
     gate_has_tripped_ = true;
     return absl::OutOfRangeError("the gradient norm is not finite");

@@ -14,6 +14,8 @@
 namespace weft::exec {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using testing::LocalWorld;
 using testing::LocalWorldOptions;
 using testing::MakeJob;
@@ -75,6 +77,20 @@ TEST(LossMaskTest, AMaskThatLeavesNothingOutChangesNoBit) {
       ASSERT_OK_AND_ASSIGN(parameters.emplace_back(), world->Parameters());
     }
     EXPECT_EQ(parameters[0], parameters[1]) << token_loss;
+  }
+}
+
+TEST(LossMaskTest, AStepInWhichNoTokenCountsFails) {
+  for (bool token_loss : {false, true}) {
+    TinyJob tiny = Masked();
+    tiny.token_loss = token_loss;
+    ASSERT_OK_AND_ASSIGN(auto world,
+                         World(tiny, SyntheticSamples::Kind::kIgnored));
+    const absl::Status status = world->RunSteps(1).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.message(),
+                AllOf(HasSubstr("step 1"), HasSubstr("data.loss_mask_prefix="),
+                      HasSubstr("counts none of the 36 tokens")));
   }
 }
 

@@ -84,7 +84,7 @@ absl::Status SyntheticSamples::Read(data::Split split, int64_t index,
       kind_ == Kind::kConstant ? 5 : static_cast<int64_t>(start % vocab_);
   for (int32_t& out : tokens) {
     out = static_cast<int32_t>(token);
-    if (kind_ == Kind::kRule) token = (3 * token + 1) % vocab_;
+    if (kind_ != Kind::kConstant) token = (3 * token + 1) % vocab_;
   }
   return absl::OkStatus();
 }
@@ -94,7 +94,8 @@ absl::Status SyntheticSamples::ReadMask(data::Split split, int64_t index,
   for (size_t i = 0; i < mask.size(); ++i) {
     const uint64_t draw =
         Hash64().AddInt(split).AddInt(index).AddInt(i).Get() >> 32;
-    mask[i] = kind_ == Kind::kConstant || (index % 5 != 3 && draw % 2 == 0);
+    const bool is_drawn = index % 5 != 3 && draw % 2 == 0;
+    mask[i] = kind_ == Kind::kConstant || (kind_ == Kind::kRule && is_drawn);
   }
   return absl::OkStatus();
 }

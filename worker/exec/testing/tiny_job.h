@@ -51,13 +51,14 @@ class SyntheticSamples : public data::SampleSource {
   enum class Kind : uint8_t {
     kRule,      // a token follows from the one before: can be learned
     kConstant,  // one token everywhere: all rows go to top_k experts
+    kIgnored,   // as kRule, and no token counts where there is a mask
   };
   SyntheticSamples(int64_t vocab, Kind kind) : vocab_(vocab), kind_(kind) {}
 
   absl::Status Read(data::Split split, int64_t index,
                     absl::Span<int32_t> tokens) override;
   // Leaves out about half of the tokens, and all of every fifth sample; none of
-  // Kind::kConstant.
+  // Kind::kConstant, all of Kind::kIgnored.
   absl::Status ReadMask(data::Split split, int64_t index,
                         absl::Span<int32_t> mask) override;
   int64_t size(data::Split split) const override { return 1000; }
