@@ -3,8 +3,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/file/mapped_file.h"
 #include "base/status_macros.h"
+#include "checkpoint/format/megatron_config.h"
 #include "checkpoint/format/megatron_names.h"
 
 namespace weft::checkpoint {
@@ -19,6 +22,17 @@ absl::StatusOr<std::unique_ptr<CheckpointTensors>> OpenMegatronCheckpoint(
       folder, std::move(files), [shape](const model::ParamDecl& param) {
         return MegatronTensorsOf(shape, param);
       });
+}
+
+absl::StatusOr<std::optional<v1::ModelConfig>> ReadMegatronModel(
+    const std::string& folder) {
+  const std::string path = absl::StrCat(folder, "/config.json");
+  const auto file = MappedFile::Open(path);
+  if (absl::IsNotFound(file.status())) return std::nullopt;
+  RETURN_IF_ERROR(file.status());
+  ASSIGN_OR_RETURN(MegatronConfig config, ParseMegatronConfig(file->bytes()),
+                   _ << path);
+  return std::move(config.model);
 }
 
 }  // namespace weft::checkpoint

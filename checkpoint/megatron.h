@@ -3,11 +3,13 @@
 #define WEFT_CHECKPOINT_MEGATRON_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "checkpoint/checkpoint_tensors.h"
 #include "model/shape.h"
+#include "weft/v1/job.pb.h"
 
 namespace weft::checkpoint {
 
@@ -17,6 +19,11 @@ namespace weft::checkpoint {
 // rules.
 absl::StatusOr<std::unique_ptr<CheckpointTensors>> OpenMegatronCheckpoint(
     const std::string& folder, const model::Shape& shape);
+
+// The model that `folder`/config.json describes; none when there is no such
+// file. As ParseMegatronConfig (format/megatron_config.h), with the path.
+absl::StatusOr<std::optional<v1::ModelConfig>> ReadMegatronModel(
+    const std::string& folder);
 
 }  // namespace weft::checkpoint
 

@@ -118,6 +118,9 @@ OpenedWeights OpenHuggingFace(const v1::TrainingJob& job,
 
 OpenedWeights OpenMegatron(const v1::TrainingJob& job,
                            const model::ModelDecl& declared) {
+  ASSIGN_OR_RETURN(const auto described,
+                   checkpoint::ReadMegatronModel(job.init().megatron()));
+  if (described.has_value()) RETURN_IF_ERROR(CheckSameModel(job, *described));
   ASSIGN_OR_RETURN(auto checkpoint,
                    checkpoint::OpenMegatronCheckpoint(job.init().megatron(),
                                                       model::ShapeOf(job)));

@@ -25,7 +25,8 @@ absl::Status CheckSameModel(const v1::TrainingJob& job,
 // The weights in the folder that `init` of the job names, whose model is
 // `declared`; null when it names none. What HuggingFaceCheckpoint or
 // OpenMegatronCheckpoint says, with the field and the folder's name;
-// INVALID_ARGUMENT when it is a checkpoint of another model.
+// INVALID_ARGUMENT when it is a checkpoint of another model, as its config.json
+// says, which a Megatron-Core checkpoint need not have.
 //
 // Requires: at most one folder is named.
 absl::StatusOr<std::unique_ptr<exec::InitialWeights>> OpenInitialCheckpoint(

@@ -1,6 +1,8 @@
 #include "worker/service/initial_checkpoint.h"
 
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -167,12 +169,43 @@ TEST(OpenInitialCheckpointTest, AFolderThatIsNotThereIsNamed) {
 TEST(OpenInitialCheckpointTest, AMegatronCheckpointOfAnotherModelIsRefused) {
   v1::TrainingJob job = MixtralJob();
   job.mutable_init()->set_megatron(MixtralFolder());
+  std::filesystem::remove(job.init().megatron() + "/config.json");
   EXPECT_THAT(
       OpenInitialCheckpoint(job, schedule::Declare(job).model).status(),
       StatusIs(absl::StatusCode::kInvalidArgument,
                AllOf(HasSubstr("init.megatron="),
                      HasSubstr("left over: lm_head.weight"),
                      HasSubstr("missing: embedding.word_embeddings.weight"))));
+}
+
+// What no name and no shape of a tensor tells.
+TEST(OpenInitialCheckpointTest, TheConfigBesideAMegatronCheckpointCounts) {
+  v1::TrainingJob job = MixtralJob();
+  job.mutable_init()->set_megatron(MixtralFolder());
+  const auto with = [&](bool pre_softmax, int rotary_base) {
+    std::ofstream(job.init().megatron() + "/config.json") << absl::StrCat(
+        R"({"vocab_size": 29, "num_layers": 2, "hidden_size": 16,
+            "num_attention_heads": 4, "num_query_groups": 2, "kv_channels": 4,
+            "layernorm_epsilon": 1e-05,
+            "normalization": "RMSNorm", "activation": "swiglu",
+            "gated_linear_unit": true, "add_bias_linear": false,
+            "num_moe_experts": 4, "moe_layer_freq": 1, "moe_router_topk": 2,
+            "moe_ffn_hidden_size": 12, "ffn_hidden_size": 12,
+            "moe_router_load_balancing_type": "none",
+            "moe_router_pre_softmax": )",
+        pre_softmax ? "true" : "false", ", \"rotary_base\": ", rotary_base, "}");
+    return std::string(OpenInitialCheckpoint(job, schedule::Declare(job).model)
+                           .status()
+                           .message());
+  };
+  EXPECT_THAT(with(true, 10000),
+              AllOf(HasSubstr("init.megatron="),
+                    HasSubstr("model.moe.top_k_normalization=renormalized, "
+                              "the checkpoint has raw")));
+  EXPECT_THAT(with(false, 500000),
+              HasSubstr("model.attention.rope_theta=10000, the checkpoint"));
+  // The same model: the tensors, which are Mixtral's, come next.
+  EXPECT_THAT(with(false, 10000), HasSubstr("left over: lm_head.weight"));
 }
 
 TEST(OpenInitialCheckpointTest, WithoutAFolderThereIsNone) {
