@@ -87,6 +87,7 @@ binaries_that_are_named_are_run_and_not_built() {
     >"$folder/client/weftctl"
   chmod +x "$folder/client/weftctl"
   seen="$(
+    # shellcheck disable=SC2030  # what is sourced next reads it
     WEFT_BINARIES="$folder"
     # shellcheck source=scripts/cluster.sh
     source scripts/cluster.sh
@@ -96,8 +97,54 @@ binaries_that_are_named_are_run_and_not_built() {
   [[ "$seen" == "named weftctl get jobs" ]] || fail "got: $seen"
 }
 
+targets_alone_are_tested() {
+  # shellcheck source=scripts/weft_test.sh
+  source scripts/weft_test.sh
+  # shellcheck disable=SC2034  # weft_test reads it
+  TEST_LOGS="$TEST_TMPDIR/logs"
+  run_tests() { echo "tests: $*"; }
+  check_tree() { echo "the tree"; }
+  local seen
+  seen="$(weft_test --jobs=2 //x)"
+  [[ "$seen" == *"tests: plain --jobs=2 //x"*"tests: tsan "*" //x"* ]] ||
+    fail "got: $seen"
+  [[ "$seen" != *"the tree"* ]] || fail "the tree was checked: $seen"
+  seen="$(weft_test --jobs=2)"
+  [[ "$seen" == *"tests: plain --jobs=2 //..."*"the tree"* ]] ||
+    fail "got: $seen"
+}
+
+# What ./weft up starts, with stand-ins for all that it calls.
+up_with() {
+  # shellcheck disable=SC2030,SC2317  # weft_up calls and reads these
+  (
+    WEFT_STATE="$TEST_TMPDIR/up"
+    source() { :; }
+    for name in build_cluster prepare_text say jq; do
+      eval "$name() { :; }"
+    done
+    cluster_is_up() { return 1; }
+    address_of() { echo address; }
+    start_cluster() { echo "start: ${*:2}"; }
+    weft_up "$@"
+  )
+}
+
+workers_get_the_flags_behind_dashes() {
+  # shellcheck source=scripts/weft_up.sh
+  source scripts/weft_up.sh
+  local seen
+  seen="$(up_with --workers 2 -- --measure_memory --released_memory=return)"
+  [[ "$seen" == "start: 2 cpu --measure_memory --released_memory=return" ]] ||
+    fail "got: $seen"
+  seen="$(up_with --workers=3)"
+  [[ "$seen" == "start: 3 cpu" ]] || fail "got: $seen"
+}
+
 bazel_gets_no_lock
 startup_options_come_first
 options_alone_build_everything
 ctl_is_built_when_a_source_is_newer
 binaries_that_are_named_are_run_and_not_built
+targets_alone_are_tested
+workers_get_the_flags_behind_dashes

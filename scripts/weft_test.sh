@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Run every test and check: plain, ASan+UBSan, TSan, thread safety, lint.
 #
+# With targets: only their tests, in all three builds.
+#
 # Each test target of each configuration counts as one, and so does each check.
 # A target that does not build counts as failed.
 
@@ -91,15 +93,8 @@ check_thread_safety() {
     run_bazel build --config=tsa --keep_going --target_pattern_file="$targets"
 }
 
-weft_test() {
-  source scripts/weft_install.sh
-  weft_install
-  mkdir -p "$TEST_LOGS"
-  has_target "$@" || set -- "$@" //...
-
-  run_tests plain "$@"
-  run_tests asan --config=asan --build_tests_only "$@"
-  run_tests tsan --config=tsan --build_tests_only "$@"
+# What is checked of the tree as a whole, beside its test targets.
+check_tree() {
   source scripts/golden_matrix.sh
   if [[ -d "$REFERENCE_MODELS" || -d "$MEGATRON_MODELS" ]]; then
     run_check "reference models" golden_matrix
@@ -112,6 +107,20 @@ weft_test() {
   run_check "shell scripts" check_shell
   run_check "BUILD files" check_build_files
   if ensure_buf; then run_check "protos" check_protos; fi
+}
+
+weft_test() {
+  source scripts/weft_install.sh
+  weft_install
+  mkdir -p "$TEST_LOGS"
+  local is_whole=0
+  has_target "$@" || is_whole=1
+  if ((is_whole)); then set -- "$@" //...; fi
+
+  run_tests plain "$@"
+  run_tests asan --config=asan --build_tests_only "$@"
+  run_tests tsan --config=tsan --build_tests_only "$@"
+  if ((is_whole)); then check_tree; fi
 
   local failure
   for failure in ${FAILURES[@]+"${FAILURES[@]}"}; do say "FAILED $failure"; done

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Start a local cluster that stays up: --workers N, --device cpu or cuda.
+# Start a local cluster that stays up: --workers N, --device cpu or cuda, -- FLAGS.
 
 usage_up() {
-  echo "usage: ./weft up [--workers N] [--device cpu|cuda]" >&2
+  echo "usage: ./weft up [--workers N] [--device cpu|cuda] [-- WORKER_FLAG...]" >&2
   exit 2
 }
 
 weft_up() {
   source scripts/cluster.sh
-  local workers=4 device=cpu
+  local workers=4 device=cpu flags=()
   while (($# > 0)); do
     case "$1" in
       --workers=* | --device=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
@@ -16,6 +16,10 @@ weft_up() {
         if (($# < 2)); then usage_up; fi
         if [[ "$1" == --workers ]]; then workers="$2"; else device="$2"; fi
         shift 2
+        ;;
+      --)
+        flags=("${@:2}")
+        break
         ;;
       *) usage_up ;;
     esac
@@ -38,7 +42,7 @@ weft_up() {
   build_cluster "$device"
   if [[ ! -f "$WEFT_STATE/data/bible.idx" ]]; then prepare_text; fi
   say "starting a coordinator and $workers workers"
-  if ! start_cluster "$folder" "$workers" "$device"; then
+  if ! start_cluster "$folder" "$workers" "$device" "${flags[@]}"; then
     stop_cluster "$folder" || true
     die "the cluster did not come up"
   fi
