@@ -51,17 +51,6 @@ absl::StatusOr<AdmittedJob> Admit(const v1::TrainingJob& job,
   return admitted;
 }
 
-absl::StatusOr<v1::ValidateJobResponse> ValidateOnly(
-    const v1::ValidateJobRequest& request, const PlanCompiler& compiler) {
-  ASSIGN_OR_RETURN(const AdmittedJob admitted, Admit(request.job(), compiler));
-  v1::ValidateJobResponse response;
-  for (const std::string& warning : admitted.warnings) {
-    response.add_warnings(warning);
-  }
-  *response.mutable_plan() = admitted.plan->summary;
-  return response;
-}
-
 absl::StatusOr<v1::GetPlanResponse> DescribePlan(const v1::TrainingJob& job,
                                                  int rank,
                                                  const PlanCompiler& compiler) {

@@ -28,10 +28,6 @@ struct AdmittedJob {
 absl::StatusOr<AdmittedJob> Admit(const v1::TrainingJob& job,
                                   const PlanCompiler& compiler);
 
-// Answers JobService.ValidateJob. Errors as Admit().
-absl::StatusOr<v1::ValidateJobResponse> ValidateOnly(
-    const v1::ValidateJobRequest& request, const PlanCompiler& compiler);
-
 // Answers JobService.GetPlan for a job that need not be known. INVALID_ARGUMENT
 // also when the rank is not one of the job's.
 absl::StatusOr<v1::GetPlanResponse> DescribePlan(const v1::TrainingJob& job,

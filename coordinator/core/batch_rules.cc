@@ -54,9 +54,9 @@ Finding CheckMicrobatchGiven(const Job& job) {
   const bool one = batch.microbatch() != 0;
   const bool each = batch.microbatches_size() > 0;
   if (one != each) return {};
-  if (!one) return "batch.microbatch is not set, nor is batch.microbatches";
+  if (!one) return "neither batch.microbatch nor batch.microbatches is set";
   return absl::StrCat("batch.microbatch=", batch.microbatch(),
-                      " beside batch.microbatches");
+                      " beside batch.microbatches, which stands for it");
 }
 
 Finding CheckMicrobatches(const Job& job) {
@@ -165,8 +165,8 @@ constexpr RelationRule kRules[] = {
      "a divisor of num_experts", CheckEpDividesExperts},
     {"parallel.ep", "model.num_layers", "1 without layers with experts",
      CheckEpHasExperts},
-    {"batch.microbatch", "batch.microbatches", "given, or microbatches instead",
-     CheckMicrobatchGiven},
+    {"batch.microbatch", "batch.microbatches",
+     "left out (0) beside microbatches, else given", CheckMicrobatchGiven},
     {"batch.microbatches", "batch.global_batch,parallel.world",
      "each 1 to 65536, their sum times world global_batch", CheckMicrobatches},
     {"batch.global_batch", "batch.microbatch,parallel.world",

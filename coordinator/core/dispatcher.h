@@ -78,6 +78,8 @@ class Dispatcher {
   // Jobs. Errors as the methods of JobService say; UNAVAILABLE also when the
   // store is, or during shutdown.
   absl::StatusOr<v1::Job> Submit(const v1::SubmitJobRequest& request);
+  absl::StatusOr<v1::ValidateJobResponse> ValidateOnly(
+      const v1::ValidateJobRequest& request);
   absl::StatusOr<v1::Job> Cancel(const v1::CancelJobRequest& request);
   absl::StatusOr<v1::Job> Get(absl::string_view job_id);
   absl::StatusOr<v1::ListJobsResponse> List(const v1::ListJobsRequest& request);

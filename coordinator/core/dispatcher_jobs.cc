@@ -150,6 +150,22 @@ absl::StatusOr<v1::Job> Dispatcher::Submit(
   return result;
 }
 
+absl::StatusOr<v1::ValidateJobResponse> Dispatcher::ValidateOnly(
+    const v1::ValidateJobRequest& request) {
+  ASSIGN_OR_RETURN(const AdmittedJob admitted,
+                   Admit(request.job(), *options_.compiler));
+  {
+    MutexLock lock(&mu_);
+    RETURN_IF_ERROR(CheckFitLocked(*admitted.plan));
+  }
+  v1::ValidateJobResponse response;
+  for (const std::string& warning : admitted.warnings) {
+    response.add_warnings(warning);
+  }
+  *response.mutable_plan() = admitted.plan->summary;
+  return response;
+}
+
 absl::StatusOr<v1::Job> Dispatcher::FindSubmittedLocked(
     const v1::SubmitJobRequest& request) {
   if (request.request_id().empty()) return absl::NotFoundError("");

@@ -71,14 +71,28 @@ TEST_F(DispatcherTest, WorkersWithoutTheMemoryAreSkipped) {
 TEST_F(DispatcherTest, AJobThatFitsNoWorkerIsRefused) {
   FakeWorker small(dispatcher_.get(), "a-0", 1, 4000);
   FakeWorker larger(dispatcher_.get(), "b-0", 1, 5095);
-  EXPECT_THAT(
-      TrySubmit(MakeLegalJob(1, 1)).status(),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("a rank needs 5096 bytes of device memory: "
-                         "parameters 0, main weights 1000, gradients 0, "
-                         "optimizer 0, static values 4000, routed values at "
-                         "their bound 96; no attached worker has more than "
-                         "5095")));
+  v1::ValidateJobRequest request;
+  *request.mutable_job() = MakeLegalJob(1, 1);
+  for (const absl::Status& status :
+       {TrySubmit(request.job()).status(),
+        dispatcher_->ValidateOnly(request).status()}) {
+    EXPECT_THAT(
+        status,
+        StatusIs(absl::StatusCode::kInvalidArgument,
+                 HasSubstr("a rank needs 5096 bytes of device memory: "
+                           "parameters 0, main weights 1000, gradients 0, "
+                           "optimizer 0, static values 4000, routed values at "
+                           "their bound 96; no attached worker has more than "
+                           "5095")));
+  }
+  EXPECT_EQ(dispatcher_->ClusterInfo().queued_jobs(), 0);
+}
+
+TEST_F(DispatcherTest, AJobThatIsValidIsNotQueued) {
+  FakeWorker worker(dispatcher_.get(), "a-0", 1, 5096);
+  v1::ValidateJobRequest request;
+  *request.mutable_job() = MakeLegalJob(1, 1);
+  EXPECT_OK(dispatcher_->ValidateOnly(request));
   EXPECT_EQ(dispatcher_->ClusterInfo().queued_jobs(), 0);
 }
 

@@ -75,6 +75,17 @@ struct LiftedRule {
   absl::string_view why_legal;
 };
 absl::Span<const LiftedRule> LiftedRules();
+// As those, about features that no job can ask for.
+absl::Span<const LiftedRule> AbsentFeatures();
+
+// A rule about files, which only workers see: a job that breaks it fails as it
+// starts. Fields as in RelationRule.
+struct WorkerRule {
+  absl::string_view field;
+  absl::string_view reads;
+  absl::string_view allowed;
+};
+absl::Span<const WorkerRule> WorkerRules();
 
 // Messages that must be present.
 absl::Span<const absl::string_view> RequiredMessages();

@@ -27,8 +27,22 @@ constexpr LiftedRule kLiftedRules[] = {
      "kernels, streams and waits are Weft's own, and plans are proved"},
 };
 
+constexpr LiftedRule kAbsentFeatures[] = {
+    {"schedule.order", "allgather dispatch under combined_1f1b",
+     "no job can ask for it yet: the one dispatcher is an all-to-all"},
+    {"schedule.order", "full recomputation under combined_1f1b",
+     "no job can ask for it yet: activations are kept"},
+    {"model.moe.shared_expert_hidden_size",
+     "overlapping the shared expert under combined_1f1b",
+     "no job can ask for it yet: it is computed before the dispatch"},
+    {"model.num_layers", "dense or deeper multi-token prediction",
+     "no job can ask for it yet: a token predicts the next one only"},
+};
+
 }  // namespace
 
 absl::Span<const LiftedRule> LiftedRules() { return kLiftedRules; }
+
+absl::Span<const LiftedRule> AbsentFeatures() { return kAbsentFeatures; }
 
 }  // namespace weft::coordinator

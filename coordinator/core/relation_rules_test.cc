@@ -83,10 +83,10 @@ std::vector<RelationCase> BatchCases() {
       {"model { num_layers: 1024 } batch { global_batch: 1024 }",
        "batch.global_batch", "32768",
        "512 microbatches of 1024 layers make 524288 layer passes"},
-      {"batch { microbatch: 0 }", "batch.microbatch", "given, or",
-       "batch.microbatch is not set, nor is batch.microbatches"},
-      {"batch { microbatches: [1, 1] }", "batch.microbatch", "given, or",
-       "microbatch=1 beside batch.microbatches"},
+      {"batch { microbatch: 0 }", "batch.microbatch", "else given",
+       "neither batch.microbatch nor batch.microbatches is set"},
+      {"batch { microbatches: [1, 1] }", "batch.microbatch", "left out (0)",
+       "microbatch=1 beside batch.microbatches, which stands for it"},
       {"batch { microbatch: 0 microbatches: [2, 0] }", "batch.microbatches",
        "each 1 to 65536", "microbatches[1]=0 is not in [1, 65536]"},
       {"batch { microbatch: 0 microbatches: [65537, 1] }", "batch.microbatches",
@@ -360,6 +360,28 @@ TEST(LiftedRulesTest, WhatOthersRefuseIsLegal) {
     listed.emplace_back(rule.field);
   }
   EXPECT_EQ(listed, fields);
+}
+
+TEST(AllRulesTest, WhatWorkersCheckAndWhatCannotBeAskedForIsListed) {
+  const v1::ListRulesResponse all = AllRules();
+  const auto with = [&](absl::string_view allowed) {
+    std::vector<std::string> fields;
+    for (const v1::Rule& rule : all.rules()) {
+      if (absl::StrContains(rule.allowed(), allowed)) {
+        fields.push_back(rule.field());
+      }
+    }
+    return fields;
+  };
+  EXPECT_THAT(with("at most the held-out samples / global_batch (workers"),
+              ElementsAre("eval.batches"));
+  EXPECT_EQ(with("(workers check it)").size(), WorkerRules().size());
+  int absent = 0;
+  for (const v1::LiftedRule& rule : all.lifted()) {
+    absent += absl::StrContains(rule.why_legal(), "no job can ask for it");
+  }
+  EXPECT_EQ(absent, 4);
+  EXPECT_EQ(all.lifted_size(), LiftedRules().size() + 4);
 }
 
 }  // namespace

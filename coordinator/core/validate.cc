@@ -266,27 +266,33 @@ Validation Validate(const v1::TrainingJob& job) {
 
 v1::ListRulesResponse AllRules() {
   v1::ListRulesResponse all;
-  const auto add = [&](absl::string_view field, absl::string_view allowed) {
+  const auto add = [&](absl::string_view field, absl::string_view allowed,
+                       absl::string_view reads = "") {
     v1::Rule& rule = *all.add_rules();
     rule.set_field(std::string(field));
     rule.set_allowed(std::string(allowed));
-    return &rule;
+    for (absl::string_view path : absl::StrSplit(reads, ',')) {
+      if (!path.empty()) rule.add_reads(std::string(path));
+    }
   };
   for (absl::string_view message : RequiredMessages()) {
     add(message, "present");
   }
   for (const RangeRule& rule : RangeRules()) add(rule.field, rule.Allowed());
   for (const RelationRule& rule : RelationRules()) {
-    v1::Rule& row = *add(rule.field, rule.allowed);
-    for (absl::string_view path : absl::StrSplit(rule.reads, ',')) {
-      if (!path.empty()) row.add_reads(std::string(path));
-    }
+    add(rule.field, rule.allowed, rule.reads);
   }
-  for (const LiftedRule& rule : LiftedRules()) {
-    v1::LiftedRule& row = *all.add_lifted();
-    row.set_field(std::string(rule.field));
-    row.set_refused_elsewhere(std::string(rule.refused_elsewhere));
-    row.set_why_legal(std::string(rule.why_legal));
+  for (const WorkerRule& rule : WorkerRules()) {
+    add(rule.field, absl::StrCat(rule.allowed, " (workers check it)"),
+        rule.reads);
+  }
+  for (const auto& rules : {LiftedRules(), AbsentFeatures()}) {
+    for (const LiftedRule& rule : rules) {
+      v1::LiftedRule& row = *all.add_lifted();
+      row.set_field(std::string(rule.field));
+      row.set_refused_elsewhere(std::string(rule.refused_elsewhere));
+      row.set_why_legal(std::string(rule.why_legal));
+    }
   }
   return all;
 }

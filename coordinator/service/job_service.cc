@@ -150,7 +150,7 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
                                   v1::ValidateJobResponse* response) override {
     if (!request->has_job()) return FinishNow(context, NoJob());
     return FinishLater(context, [=] {
-      return Answer(ValidateOnly(*request, compiler_), response);
+      return Answer(dispatcher_.ValidateOnly(*request), response);
     });
   }
 

@@ -1,0 +1,27 @@
+#include "absl/types/span.h"
+#include "coordinator/core/job_rules.h"
+
+namespace weft::coordinator {
+namespace {
+
+// Field, other fields read, what is allowed.
+constexpr WorkerRule kRules[] = {
+    {"data.prefix", "data.sequence_length,data.validation_fraction",
+     "a dataset with a sample to train on"},
+    {"data.prefix", "model.vocab_size", "a dataset of tokens below vocab_size"},
+    {"data.sample_kind", "data.prefix,data.sequence_length",
+     "window unless each sequence has sequence_length + 1 tokens"},
+    {"data.loss_mask_prefix", "data.prefix",
+     "a dataset of 0 and 1 with the sequences of prefix, 1 somewhere in every "
+     "step"},
+    {"eval.batches", "batch.global_batch,data.prefix,data.validation_fraction",
+     "at most the held-out samples / global_batch"},
+    {"init.hugging_face", "model", "a checkpoint of this model"},
+    {"init.megatron", "model", "a checkpoint of this model"},
+};
+
+}  // namespace
+
+absl::Span<const WorkerRule> WorkerRules() { return kRules; }
+
+}  // namespace weft::coordinator
