@@ -8,6 +8,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "base/nearest_name.h"
 #include "client/cli_simulation.h"
@@ -281,7 +282,7 @@ void AddEnum(CLI::App* command, const std::string& name, Enum* value,
           [value, &type](const std::string& text) {
             *value = static_cast<Enum>(FindEnumValue(type, text)->number());
           },
-          help)
+          absl::StrCat(help, ": ", absl::StrJoin(ShortNames(type), ", ")))
       ->check(OneOf(ShortNames(type)));
 }
 
@@ -298,7 +299,7 @@ void AddGoldenCommand(CLI::App* app, Session& session, Parsed* p) {
   golden
       ->add_option("--work", p->golden.work,
                    "Folder for the datasets, which the workers must be able to "
-                   "read")
+                   "read; ./weft golden names one")
       ->required();
   AddInteger(golden, "--world", &run.world, {1, kMaxWorld}, "Ranks");
   AddInteger(golden, "--ep", &run.ep, {1, kMaxWorld}, "Expert-parallel size");
@@ -347,13 +348,27 @@ void AddGlobalFlags(CLI::App* app, Session& session) {
       ->check(OneOf(names));
 }
 
+// The commands that were named, from weftctl on.
+std::vector<const CLI::App*> WordsOf(const CLI::App& app) {
+  std::vector<const CLI::App*> words = {&app};
+  while (!words.back()->get_subcommands().empty()) {
+    words.push_back(words.back()->get_subcommands().back());
+  }
+  return words;
+}
+
+std::string HelpHint(const CLI::App& app) {
+  std::string hint = "hint:";
+  for (const CLI::App* word : WordsOf(app)) {
+    absl::StrAppend(&hint, " ", word->get_name());
+  }
+  return hint + " --help\n";
+}
+
 // What is wrong with the command line: a word that names no command, or what
 // the parser says.
 std::string UsageError(const CLI::App& app, const CLI::ParseError& error) {
-  const CLI::App* command = &app;
-  while (!command->get_subcommands().empty()) {
-    command = command->get_subcommands().back();
-  }
+  const CLI::App* command = WordsOf(app).back();
   std::vector<std::string> names;
   for (const CLI::App* sub : command->get_subcommands({})) {
     names.push_back(sub->get_name());
@@ -397,8 +412,7 @@ int RunCli(int argc, const char* const* argv, Session& session) {
     session.out << app.help();
     return kExitOk;
   } catch (const CLI::ParseError& e) {
-    session.err << "error: " << UsageError(app, e)
-                << "\nhint: weftctl --help\n";
+    session.err << "error: " << UsageError(app, e) << "\n" << HelpHint(app);
     return kExitUsage;
   }
 }

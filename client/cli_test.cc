@@ -21,6 +21,7 @@ namespace weft::client {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
@@ -123,15 +124,19 @@ TEST_F(CliTest, ValidatePrintsThePlanInNumbers) {
   Serve();
   const Result result = Run("validate -f examples/moe_text.yaml");
   EXPECT_EQ(result.code, 0);
-  EXPECT_THAT(result.out, AllOf(StartsWith("the job is valid\n"),
-                                HasSubstr("ops:                       42\n")));
-  EXPECT_EQ(result.err, "warning: nothing is hidden\n");
+  EXPECT_THAT(result.out,
+              AllOf(StartsWith("the job is valid, but for its files"),
+                    HasSubstr("ops: "), HasSubstr(" 42\n")));
+  EXPECT_THAT(result.err, AllOf(StartsWith("warning: nothing is hidden\n"),
+                                HasSubstr("warning: data.prefix=")));
 }
 
 TEST_F(CliTest, ExplainSaysWhatAFieldMeansAndWhichRulesItHas) {
   EXPECT_THAT(Run("explain steps").out,
               StartsWith("steps: integer\n\nRequired. Optimizer steps"));
   EXPECT_EQ(Run("explain stepz").code, 1);
+  EXPECT_THAT(Run("explain steps -o json").out,
+              StartsWith("{\n  \"field\": \"steps\",\n  \"text\": \""));
   Serve();
   EXPECT_EQ(Run("explain parallel --rules").out,
             "FIELD        MUST BE             READS\n"
@@ -142,6 +147,10 @@ TEST_F(CliTest, ExplainSaysWhatAFieldMeansAndWhichRulesItHas) {
   EXPECT_EQ(Run("explain steps --rules").out, "FIELD  MUST BE  READS\nsteps\n");
   EXPECT_THAT(Run("explain --rules -o json").out,
               HasSubstr("\"field\": \"steps\""));
+  EXPECT_EQ(Run("explain seed --rules").err, "no rule is about seed\n");
+  const Result unknown = Run("explain stepz --rules");
+  EXPECT_EQ(unknown.code, 1);
+  EXPECT_THAT(unknown.err, HasSubstr("did you mean \"steps\"?"));
 }
 
 TEST_F(CliTest, GetPrintsTablesAndScripts) {
@@ -158,7 +167,7 @@ TEST_F(CliTest, GetPrintsTablesAndScripts) {
               HasSubstr("id: moe-1\nspec:\n  name: moe\n  steps: 3\n"));
   EXPECT_THAT(Run("describe job moe-1").out,
               AllOf(HasSubstr("state:"),
-                    HasSubstr("  main weights:            1.0 KiB\n")));
+                    ContainsRegex("  main weights: +1024 B .1.0 KiB.\n")));
   EXPECT_THAT(Run("describe worker w1").out,
               StartsWith("id:             w1\n"));
   EXPECT_THAT(Run("describe worker w1 -o yaml").out,

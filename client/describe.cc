@@ -73,16 +73,22 @@ void AddCommunication(const v1::StepMetrics& step, Record* record) {
   }
 }
 
+// "3145728 B (3.0 MiB)"
+std::string ExactBytes(int64_t bytes) {
+  const std::string human = HumanBytes(bytes);
+  return bytes < 1024 ? human : absl::StrCat(bytes, " B (", human, ")");
+}
+
 void AddMemory(const v1::MemoryPlan& memory, Record* record) {
   const auto add = [&](const char* name, int64_t bytes) {
-    record->Add(name, HumanBytes(bytes));
+    record->Add(name, ExactBytes(bytes));
   };
   add("memory of a rank", schedule::TotalBytes(memory));
-  add("  parameters", memory.parameters());
+  add("  narrow copies of weights", memory.parameters());
   add("  main weights", memory.main_weights());
   add("  gradients", memory.gradients());
   add("  optimizer", memory.optimizer());
-  add("  static values", memory.static_values());
+  add("  static values, gathered weights", memory.static_values());
   add("  routed values, at most", memory.routed_values());
 }
 
@@ -103,9 +109,10 @@ void AddLastStep(const v1::StepMetrics& step, Record* record) {
                 absl::StrFormat("busiest has %.2f times its even share",
                                 step.expert_imbalance()));
   }
-  record->Add("device memory",
-              absl::StrCat(HumanBytes(step.peak_device_bytes()),
-                           " at the peak of a step"));
+  record->Add(
+      "device memory",
+      absl::StrCat(HumanBytes(step.peak_device_bytes()),
+                   " at the peak of a step; planned, unless workers measure"));
 }
 
 }  // namespace
@@ -229,6 +236,10 @@ Record PlanRecord(const v1::PlanSummary& plan) {
   record.Add("ops", plan.ops());
   record.Add("arena_bytes", plan.arena_bytes());
   record.Add("state_bytes", plan.state_bytes());
+  record.Add("beside_bytes",
+             absl::StrCat(schedule::TotalBytes(plan.memory()) -
+                              plan.arena_bytes() - plan.state_bytes(),
+                          " (a slice being reduced, rotary tables)"));
   AddMemory(plan.memory(), &record);
   return record;
 }

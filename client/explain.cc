@@ -1,11 +1,14 @@
 #include "client/explain.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/nearest_name.h"
 #include "base/status_macros.h"
@@ -62,6 +65,30 @@ void AppendComment(const T& described, const std::string& indent,
   }
 }
 
+// The first sentence of the comment in front of a field, behind "Optional." or
+// "Required.", on one line.
+std::string SummaryOf(const FieldDescriptor& field) {
+  std::string text = absl::StrJoin(CommentOf(field), " ");
+  const size_t need = text.find(". ");
+  const size_t end =
+      need == std::string::npos ? need : text.find(". ", need + 2);
+  if (end != std::string::npos) text.resize(end + 1);
+  return text;
+}
+
+// Names of enum values as job files write them: comments have the API's.
+std::string WithShortNames(const std::string& text) {
+  std::vector<std::pair<std::string, std::string>> names;
+  const google::protobuf::FileDescriptor& file = *Job().file();
+  for (int i = 0; i < file.enum_type_count(); ++i) {
+    const EnumDescriptor& type = *file.enum_type(i);
+    for (int v = 0; v < type.value_count(); ++v) {
+      names.emplace_back(type.value(v)->name(), ShortName(*type.value(v)));
+    }
+  }
+  return absl::StrReplaceAll(text, names);
+}
+
 // What a job file has there: "integer", "list of integers", "one of a, b".
 std::string TypeOf(const FieldDescriptor& field) {
   std::string type;
@@ -100,9 +127,8 @@ void AppendFields(const Descriptor& message, std::string* text) {
   absl::StrAppend(text, "\nfields:\n");
   for (int i = 0; i < message.field_count(); ++i) {
     const FieldDescriptor& field = *message.field(i);
-    const std::vector<std::string> comment = CommentOf(field);
     absl::StrAppendFormat(text, "  %-*s  %s\n", static_cast<int>(width),
-                          field.name(), comment.empty() ? "" : comment[0]);
+                          field.name(), SummaryOf(field));
   }
 }
 
@@ -151,7 +177,7 @@ absl::StatusOr<std::string> ExplainField(const std::string& path) {
   if (path.empty()) {
     AppendComment(Job(), "", &text);
     AppendFields(Job(), &text);
-    return text;
+    return WithShortNames(text);
   }
   ASSIGN_OR_RETURN(const FieldDescriptor* field, FindField(path));
   absl::StrAppend(&text, path, ": ", TypeOf(*field), "\n\n");
@@ -162,7 +188,11 @@ absl::StatusOr<std::string> ExplainField(const std::string& path) {
     AppendFields(*field->message_type(), &text);
   }
   if (field->enum_type() != nullptr) AppendValues(*field->enum_type(), &text);
-  return text;
+  return WithShortNames(text);
+}
+
+absl::Status CheckField(const std::string& path) {
+  return FindField(path).status();
 }
 
 }  // namespace weft::client

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace weft::client {
@@ -13,6 +14,9 @@ namespace weft::client {
 // Ends with a newline. INVALID_ARGUMENT, naming the fields there are, when
 // there is no such field.
 absl::StatusOr<std::string> ExplainField(const std::string& path);
+
+// INVALID_ARGUMENT, naming those there are, unless `path` is that of a field.
+absl::Status CheckField(const std::string& path);
 
 }  // namespace weft::client
 

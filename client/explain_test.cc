@@ -28,10 +28,11 @@ TEST(ExplainTest, ANumberHasItsTypeUnitRangeAndDefault) {
 TEST(ExplainTest, ANameListsWhatItMayBe) {
   EXPECT_THAT(
       ExplainField("fsdp.strategy"),
-      IsOkAndHolds(
-          AllOf(StartsWith("fsdp.strategy: one of several names\n\nOptional."),
-                HasSubstr("\n  no_shard\n      Nothing (ZeRO-0)"),
-                Not(HasSubstr("unspecified")))));
+      IsOkAndHolds(AllOf(
+          StartsWith("fsdp.strategy: one of several names\n\nOptional."),
+          HasSubstr("Default: optim_grads_params.\n"),
+          HasSubstr("\n  no_shard\n      Nothing (ZeRO-0)"),
+          Not(HasSubstr("SHARDING_STRATEGY")), Not(HasSubstr("unspecified")))));
 }
 
 TEST(ExplainTest, AMapListsItsFields) {
@@ -41,6 +42,15 @@ TEST(ExplainTest, AMapListsItsFields) {
   EXPECT_THAT(ExplainField(""),
               IsOkAndHolds(AllOf(StartsWith("One training run."),
                                  HasSubstr("\n  optimizer  Required."))));
+}
+
+TEST(ExplainTest, AMapSaysOneWholeSentenceOfEachField) {
+  EXPECT_THAT(
+      ExplainField("data"),
+      IsOkAndHolds(HasSubstr(
+          "\n  prefix               Required. Path prefix of a Megatron "
+          "indexed dataset (`prefix.bin`, `prefix.idx`) that every "
+          "worker can read, 1 to 4096 bytes.\n")));
 }
 
 TEST(ExplainTest, AListSaysWhatItHolds) {

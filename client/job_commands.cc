@@ -12,6 +12,7 @@
 #include "client/follow.h"
 #include "client/interrupt_note.h"
 #include "client/job_file.h"
+#include "client/job_inputs.h"
 #include "client/message_text.h"
 #include "client/progress.h"
 #include "client/report.h"
@@ -157,17 +158,22 @@ ExitCode Validate(Session& session, const JobFileOptions& options) {
   if (client == nullptr) return code;
   v1::ValidateJobRequest request;
   *request.mutable_job() = file->job;
-  const auto response = client->ValidateJob(request);
+  auto response = client->ValidateJob(request);
   if (!response.ok()) {
     return ReportError(session.err, response.status(), &file->origins);
+  }
+  for (const std::string& warning : InputWarnings(file->job)) {
+    response->add_warnings(warning);
   }
   if (IsForScripts(session.format)) {
     PrintMessage(session, *response);
     return kExitOk;
   }
   PrintWarnings(session, response->warnings());
-  session.out << "the job is valid\n"
-              << PlanRecord(response->plan()).ToString(Format::kTable);
+  session.out
+      << "the job is valid, but for its files, which workers open as it "
+         "starts\n"
+      << PlanRecord(response->plan()).ToString(Format::kTable);
   return kExitOk;
 }
 

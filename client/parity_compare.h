@@ -16,13 +16,14 @@ struct ParityBounds {
   double gradients = 3e-5;  // ||a - b|| / ||b||, of every tensor
 };
 
-// Those of a job's number formats. The defaults are fp32's. With u = 2^-8, the
-// unit roundoff of bf16, whose mean square error is about (0.4 u)^2 a rounding:
-//  * gradients in bf16 are rounded up to 3 + microbatches times in each run,
-//    which adds up to less than 8 u for 190 microbatches; losses do not change.
-//  * bf16 in compute rounds every value between a parameter and the loss, some
-//    dozens on the way forward and as many backward: gradients 16 u; the loss,
-//    a mean over tokens whose errors are mostly independent, u.
+// Those of a job's number formats. The defaults are fp32's. In bf16, with unit
+// roundoff u = 2^-8, a rounding is off by 0.4 u in the root mean square, and n
+// independent ones in each of two runs by 0.4 u sqrt(2 n):
+//  * gradients in bf16 are rounded 3 + microbatches times at most: 8 u, enough
+//    for 170 microbatches. Losses of the first step do not change.
+//  * bf16 in compute rounds every value on the way from a parameter to the loss
+//    and back: gradients 16 u, enough for 350 values each way. The loss is a
+//    mean over tokens, whose errors are mostly independent: u.
 ParityBounds BoundsOf(const v1::PrecisionConfig& precision);
 
 struct ParityComparison {

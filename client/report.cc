@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -35,6 +36,13 @@ ExitCode ExitCodeOf(const absl::Status& status) {
   }
 }
 
+// Whether a description names the field itself: "field=value", "field[0]: ...".
+bool BeginsWith(absl::string_view description, absl::string_view field) {
+  return absl::ConsumePrefix(&description, field) && !field.empty() &&
+         !description.empty() && !absl::ascii_isalnum(description[0]) &&
+         description[0] != '_' && description[0] != '.';
+}
+
 }  // namespace
 
 ExitCode ReportError(std::ostream& err, const absl::Status& status,
@@ -50,9 +58,7 @@ ExitCode ReportError(std::ostream& err, const absl::Status& status,
       const absl::string_view field =
           absl::StripPrefix(violation.field(), "job.");
       const std::string origin = origins == nullptr ? "" : origins->Find(field);
-      // Descriptions that begin with "field=value" name it themselves.
-      const bool is_named =
-          absl::StartsWith(violation.description(), absl::StrCat(field, "="));
+      const bool is_named = BeginsWith(violation.description(), field);
       err << "error: "
           << Printable(
                  ToString(FieldError{origin, is_named ? "" : std::string(field),

@@ -36,6 +36,12 @@ TEST(ReportTest, EveryViolationGetsALineWithItsPlaceInTheFile) {
   auto* first = request.add_field_violations();
   first->set_field("model.moe.top_k");
   first->set_description("model.moe.top_k=9 is above num_experts=8");
+  auto* list = request.add_field_violations();
+  list->set_field("optimizer.groups");
+  list->set_description("optimizer.groups[0] matches nothing");
+  auto* longer = request.add_field_violations();
+  longer->set_field("seed");
+  longer->set_description("seed_more is no field");
   auto* second = request.add_field_violations();
   second->set_field("job.steps");
   second->set_description("must be at least 1");
@@ -46,8 +52,10 @@ TEST(ReportTest, EveryViolationGetsALineWithItsPlaceInTheFile) {
   EXPECT_EQ(ReportError(err, status, &origins), kExitFailed);
   EXPECT_EQ(err.str(),
             "error: job.yaml:7:5: model.moe.top_k=9 is above num_experts=8\n"
+            "error: optimizer.groups[0] matches nothing\n"
+            "error: seed: seed_more is no field\n"
             "error: steps: must be at least 1\n"
-            "error: refused for 2 violations (INVALID_ARGUMENT)\n");
+            "error: refused for 4 violations (INVALID_ARGUMENT)\n");
 }
 
 TEST(ReportTest, ErrorInfoNamesTheReasonAndGivesAHint) {

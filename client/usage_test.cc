@@ -27,6 +27,8 @@ TEST_F(UsageTest, WrongUsageExitsTwo) {
               IsUsage("unknown command \"sumbit\"; did you mean \"submit\"?"));
   EXPECT_THAT(Run("get job_s"), IsUsage("unknown command \"job_s\""));
   EXPECT_THAT(Run("get jobs --colour"), IsUsage("--colour"));
+  EXPECT_THAT(Run("get jobs --colour"),
+              IsUsage("\nhint: weftctl get jobs --help\n"));
   EXPECT_THAT(Run("get jobs -o xml"), IsUsage("xml"));
   EXPECT_THAT(Run("submit"), IsUsage("--file is required"));
   EXPECT_THAT(Run("wait x --timeout 5"), IsUsage("not a duration"));
@@ -40,6 +42,8 @@ TEST_F(UsageTest, HelpExitsZero) {
   const Result help = Run("submit --help");
   EXPECT_EQ(help.code, 0);
   EXPECT_THAT(help.out, HasSubstr("--request-id"));
+  EXPECT_THAT(Run("golden --help").out,
+              HasSubstr("Order of node phases: sequential, combined_1f1b"));
   EXPECT_EQ(help.err, "");
 }
 

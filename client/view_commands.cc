@@ -269,12 +269,22 @@ ExitCode ShowPlan(Session& session, const PlanOptions& options) {
 ExitCode Explain(Session& session, const std::string& path) {
   const auto text = ExplainField(path);
   if (!text.ok()) return ReportError(session.err, text.status());
-  session.out << *text;
+  if (IsForScripts(session.format)) {
+    Record record;
+    record.Add("field", path).Add("text", *text);
+    session.out << record.ToString(session.format);
+  } else {
+    session.out << *text;
+  }
   return kExitOk;
 }
 
 ExitCode ListRules(Session& session, const std::string& path) {
   ExitCode code = kExitFailed;
+  if (!path.empty()) {
+    const absl::Status known = CheckField(path);
+    if (!known.ok()) return ReportError(session.err, known);
+  }
   const auto client = Connect(session, &code);
   if (client == nullptr) return code;
   auto response = client->ListRules();
@@ -282,6 +292,10 @@ ExitCode ListRules(Session& session, const std::string& path) {
   KeepRulesOf(path, &*response);
   if (IsForScripts(session.format)) {
     PrintMessage(session, *response);
+    return kExitOk;
+  }
+  if (response->rules().empty() && response->lifted().empty()) {
+    session.err << "no rule is about " << path << "\n";
     return kExitOk;
   }
   TextTable rules({"FIELD", "MUST BE", "READS"});
