@@ -193,7 +193,8 @@ TEST(OpenInitialCheckpointTest, TheConfigBesideAMegatronCheckpointCounts) {
             "moe_ffn_hidden_size": 12, "ffn_hidden_size": 12,
             "moe_router_load_balancing_type": "none",
             "moe_router_pre_softmax": )",
-        pre_softmax ? "true" : "false", ", \"rotary_base\": ", rotary_base, "}");
+        pre_softmax ? "true" : "false", ", \"rotary_base\": ", rotary_base,
+        "}");
     return std::string(OpenInitialCheckpoint(job, schedule::Declare(job).model)
                            .status()
                            .message());
