@@ -1,5 +1,6 @@
 #include "kernels/device/cuda/cuda_device.h"
 
+#include <cstdlib>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -92,7 +93,16 @@ std::string VersionText(int version) {
   return absl::StrCat(version / 1000, ".", version % 1000 / 10);
 }
 
+// Kernels are loaded before the first step: to load one at its first launch,
+// the driver waits for the GPU, where a stream may wait for a peer who waits
+// for that very kernel. CUDA reads the environment at its first call.
+void LoadKernelsEarly() {
+  static const bool done = ::setenv("CUDA_MODULE_LOADING", "EAGER", 1) == 0;
+  (void)done;
+}
+
 absl::StatusOr<cudaDeviceProp> FindDevice(int ordinal) {
+  LoadKernelsEarly();
   int devices = 0;
   const absl::Status counted =
       ToStatus(cudaGetDeviceCount(&devices), "counting devices");
