@@ -30,7 +30,9 @@ void AddSimulationCommands(CLI::App* app, Session& session,
   });
 
   CLI::App* calibrate = app->add_subcommand(
-      "calibrate", "Fit the simulator's costs to measured steps");
+      "calibrate",
+      "Fit the simulator's costs to measured steps: best of a dozen jobs or "
+      "more of various shapes, run on a machine that does nothing else");
   AddJobs(calibrate, &args->jobs);
   calibrate->add_option("--out", args->out, "File for the cost table, JSON")
       ->required();

@@ -215,6 +215,13 @@ TEST_F(SimulationTest, ADamagedTraceIsNamed) {
   std::filesystem::remove(TracePath(0));
   EXPECT_THAT(MergeTraces(job_).status(),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("rank-0.json")));
+  job_.set_state(v1::JOB_STATE_FAILED);
+  job_.set_step(2);
+  job_.set_message("rank 1 is gone");
+  EXPECT_THAT(MergeTraces(job_).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("ended after step 2, before step 3, which it "
+                                 "was to trace: rank 1 is gone")));
   job_.mutable_spec()->mutable_output()->set_trace_step(0);
   EXPECT_THAT(MergeTraces(job_).status(),
               StatusIs(absl::StatusCode::kFailedPrecondition,

@@ -207,9 +207,17 @@ absl::StatusOr<std::vector<double>> ReadStepSeconds(const std::string& path) {
 }  // namespace
 
 absl::Status CheckMeasured(const v1::Job& job) {
-  if (job.spec().output().trace_step() > 0) return absl::OkStatus();
+  const int64_t step = job.spec().output().trace_step();
+  if (step <= 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job ", job.id(), " measured no step; run it with output.trace_step"));
+  }
+  const bool has_broken_off = job.state() == v1::JOB_STATE_FAILED ||
+                              job.state() == v1::JOB_STATE_CANCELLED;
+  if (!has_broken_off || job.step() >= step) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      "job ", job.id(), " measured no step; run it with output.trace_step"));
+      "job ", job.id(), " ended after step ", job.step(), ", before step ",
+      step, ", which it was to trace: ", job.message()));
 }
 
 absl::StatusOr<StepTrace> ReadStepTrace(const v1::Job& job,

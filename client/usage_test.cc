@@ -42,6 +42,7 @@ TEST_F(UsageTest, HelpExitsZero) {
   const Result help = Run("submit --help");
   EXPECT_EQ(help.code, 0);
   EXPECT_THAT(help.out, HasSubstr("--request-id"));
+  EXPECT_THAT(Run("calibrate --help").out, HasSubstr("of a dozen jobs"));
   EXPECT_THAT(Run("golden --help").out,
               HasSubstr("Order of node phases: sequential, combined_1f1b"));
   EXPECT_EQ(help.err, "");

@@ -31,6 +31,15 @@ has_target() {
   return 1
 }
 
+# asks_for_help ARGUMENT...
+asks_for_help() {
+  local argument
+  for argument in "$@"; do
+    if [[ "$argument" == --help || "$argument" == -h ]]; then return 0; fi
+  done
+  return 1
+}
+
 # tracked PATTERN...: the tracked files that exist, NUL-separated.
 tracked() {
   # The tree may belong to another user than the one who tests it.

@@ -80,6 +80,16 @@ ctl_is_built_when_a_source_is_newer() {
     fail "got: $seen"
 }
 
+help_needs_no_cluster() {
+  # shellcheck source=scripts/weft_parity.sh
+  source scripts/weft_parity.sh
+  local tree="$TEST_TMPDIR/help" seen
+  mkdir -p "$tree/scripts"
+  echo 'weft_ctl() { echo "weftctl $*"; exit; }' >"$tree/scripts/weft_ctl.sh"
+  seen="$(cd "$tree" && weft_parity -f job.yaml --help)"
+  [[ "$seen" == "weftctl parity --help" ]] || fail "got: $seen"
+}
+
 binaries_that_are_named_are_run_and_not_built() {
   local folder="$TEST_TMPDIR/binaries" seen
   mkdir -p "$folder/client"
@@ -148,3 +158,4 @@ ctl_is_built_when_a_source_is_newer
 binaries_that_are_named_are_run_and_not_built
 targets_alone_are_tested
 workers_get_the_flags_behind_dashes
+help_needs_no_cluster

@@ -15,6 +15,10 @@ world_of() {
 }
 
 weft_golden() {
+  if asks_for_help "$@"; then
+    source scripts/weft_ctl.sh
+    weft_ctl golden --help
+  fi
   source scripts/cluster.sh
   local world
   world="$(world_of "$@")"

@@ -51,7 +51,8 @@ TEST_F(RootCauseTest, ALostWorkerOutweighsPeersThatMissIt) {
 
 TEST_F(RootCauseTest, AnErrorOfItsOwnOutweighsPeersThatMissIt) {
   Worker(0).SayFinished(absl::StatusCode::kUnavailable, 1, "peer 1 went away");
-  Worker(1).SayFinished(absl::StatusCode::kInternal, 1, "loss is not finite");
+  Worker(1).SayFinished(absl::StatusCode::kInternal, 1,
+                        "rank 1: loss is not finite");
   EXPECT_EQ(Get(id_).state(), v1::JOB_STATE_FAILED);
   EXPECT_EQ(Get(id_).message(),
             "rank 1 (worker w-1) failed: INTERNAL: loss is not finite");

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "coordinator/core/describe.h"
 
 namespace weft::coordinator {
@@ -35,6 +36,8 @@ void RootCause::AddError(int rank, absl::string_view worker_id, int code,
              status_code == absl::StatusCode::kAborted) {
     weight = kFollowed;
   }
+  // Workers say their rank, too.
+  absl::ConsumePrefix(&message, absl::StrCat("rank ", rank, ": "));
   Add(weight, absl::StrCat(Name(rank, worker_id),
                            " failed: ", absl::StatusCodeToString(status_code),
                            ": ", Shortened(message, kMaxMessageBytes)));

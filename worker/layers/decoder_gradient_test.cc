@@ -98,7 +98,7 @@ double Norm(const std::vector<float>& values) {
   return std::sqrt(squares);
 }
 
-// A number in bf16 is off by 2^-9 at most, and every value between a parameter
+// A number in bf16 is off by 2^-8 at most, and every value between a parameter
 // and the loss is rounded once: a few dozen roundings, mostly independent. Sums
 // that nearly cancel are off by more.
 TEST_P(DecoderGradientTest, InBf16IsNearThatInFp32) {
