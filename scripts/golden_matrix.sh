@@ -69,7 +69,7 @@ golden_matrix() {
   if cluster_is_up "$folder"; then stop_cluster "$folder" || true; fi
   rm -rf "$folder"
   mkdir -p "$folder/data"
-  build_cluster && start_cluster "$folder" 4 cpu || return 1
+  build_cluster cpu && start_cluster "$folder" 4 cpu || return 1
   while read -r line; do
     read -r -a run <<<"$line"
     golden_run "$folder" "${run[@]}" </dev/null || rc=1

@@ -111,7 +111,7 @@ weft_demo() {
   mkdir -p "$WEFT_STATE"
   exec 9>"$WEFT_STATE/demo.lock"
   flock -n 9 || die "a demo is running already"
-  build_cluster
+  build_cluster cpu
   if cluster_is_up "$folder"; then stop_cluster "$folder" || true; fi
   rm -rf "$folder"
   mkdir -p "$folder"

@@ -165,7 +165,7 @@ measure_memory() {
 FOLDER="${1:-$WEFT_STATE/simulator}"
 mkdir -p "$FOLDER"
 rm -f "$FOLDER/costs.json"
-build_cluster
+build_cluster cpu
 if [[ ! -f "$WEFT_STATE/data/bible.idx" ]]; then prepare_text; fi
 say "jobs to calibrate with:"
 calibration_jobs
