@@ -175,7 +175,7 @@ class FakeCoordinator::Impl final : public v1::JobService::Service,
     v1::Job& job = *message.mutable_snapshot();
     job = MakeJob("moe-1", script_.end_state);
     job.set_step(script_.steps);
-    job.set_artifacts("/runs/moe-1");
+    job.set_artifacts(script_.artifacts);
     *job.mutable_last_step() = MakeStep(script_.steps);
     job.mutable_spec()->mutable_data()->set_prefix("/data/text");
     if (job.state() == v1::JOB_STATE_FAILED) job.set_message(script_.failure);

@@ -29,6 +29,7 @@ class FakeCoordinator {
     bool is_submit_late = false;
     int jobs = 2;  // ListJobs
     std::string failure = "rank 2 is lost";
+    std::string artifacts = "/runs/moe-1";  // of jobs that have ended
   };
 
   explicit FakeCoordinator(const Script& script);
