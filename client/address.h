@@ -16,7 +16,7 @@ inline constexpr char kCoordinatorFile[] = ".weft/coordinator";
 // The address to call: `flag` if not empty, else the environment variable, else
 // the first line of the file in `folder` or the nearest folder above it, where
 // `./weft up` leaves it. FAILED_PRECONDITION, saying how to name one, when
-// there is none.
+// there is none; INVALID_ARGUMENT when a file of that name can hold none.
 absl::StatusOr<std::string> FindCoordinator(absl::string_view flag,
                                             const std::string& folder);
 

@@ -1,5 +1,7 @@
 #include "client/address.h"
 
+#include <sys/stat.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -46,6 +48,14 @@ TEST_F(AddressTest, WithoutAnyTheErrorSaysHowToNameOne) {
   EXPECT_THAT(FindCoordinator("", folder_),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("give --coordinator=HOST:PORT")));
+}
+
+TEST_F(AddressTest, APipeInPlaceOfTheFileIsRefusedWithoutWaiting) {
+  std::filesystem::create_directories(folder_ + "/.weft");
+  ASSERT_EQ(mkfifo((folder_ + "/.weft/coordinator").c_str(), 0600), 0);
+  EXPECT_THAT(FindCoordinator("", folder_),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr(".weft/coordinator: not a regular file")));
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/file/mapped_file.h"
 #include "base/status_macros.h"
+#include "client/json_file.h"
 #include "client/simulation.h"
 #include "nlohmann/json.hpp"
 
@@ -79,9 +79,7 @@ absl::Status ReadNumbers(const json& object, const std::string& prefix,
   return absl::OkStatus();
 }
 
-absl::StatusOr<CostTable> Parse(absl::string_view text) {
-  const json file = json::parse(text.begin(), text.end(), nullptr, false);
-  if (!file.is_object()) return Wrong("the file", "is no JSON object");
+absl::StatusOr<CostTable> Parse(const json& file) {
   if (file.value("format", json()) != kFormat) {
     return Wrong("format", absl::StrCat("is not ", kFormat));
   }
@@ -119,9 +117,8 @@ json ToJson(const Type& from, const Field<Type> (&fields)[kFields]) {
 }  // namespace
 
 absl::StatusOr<CostTable> ReadCosts(const std::string& path) {
-  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
-  ASSIGN_OR_RETURN(CostTable costs, Parse(file.bytes()),
-                   _ << "cost table " << path);
+  ASSIGN_OR_RETURN(const json file, ReadJsonFile(path));
+  ASSIGN_OR_RETURN(CostTable costs, Parse(file), _ << "cost table " << path);
   return costs;
 }
 

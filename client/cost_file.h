@@ -23,7 +23,7 @@
 namespace weft::client {
 
 // INVALID_ARGUMENT, naming the file and the field, for what is missing, unknown
-// or no number of at least 0; else the system's error.
+// or no number of at least 0; else as ReadJsonFile.
 absl::StatusOr<schedule::CostTable> ReadCosts(const std::string& path);
 
 absl::Status WriteCosts(const schedule::CostTable& costs,

@@ -13,6 +13,8 @@
 #include "client/golden_hugging_face.h"
 #include "client/golden_megatron.h"
 #include "client/golden_taps.h"
+#include "client/json_file.h"
+#include "client/utf8.h"
 #include "data/format/indexed_dataset_writer.h"
 
 namespace weft::client {
@@ -66,9 +68,15 @@ void SetMicrobatches(const std::vector<int64_t>& sequences,
   }
 }
 
+void TapRouting(const GoldenCase& golden, v1::OutputConfig& output) {
+  for (int64_t layer : golden.RoutedLayers()) {
+    output.add_taps(RoutingOf(golden, layer).name);
+  }
+}
+
 void SetTaps(const GoldenCase& golden, v1::OutputConfig& output) {
   if (!golden.logits.empty()) output.add_taps(LogitsOf(golden).name);
-  if (!golden.routing.empty()) output.add_taps(RoutingOf(golden).name);
+  if (!golden.routing.empty()) TapRouting(golden, output);
   if (output.taps_size() > 0) output.set_tap_step(1);
 }
 
@@ -99,12 +107,17 @@ absl::StatusOr<GoldenCase> ReadGoldenCase(const std::string& folder) {
   GoldenCase golden;
   golden.folder = path.string();
   golden.name = path.filename().string();
+  if (!IsUtf8(golden.folder)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("folder ", golden.folder,
+                     ": its name is not UTF-8, so no job can name it"));
+  }
   v1::TrainingJob& job = golden.job;
   job.set_name("golden");
   job.mutable_data()->set_sample_kind(v1::SAMPLE_KIND_SEQUENCE);
   job.mutable_data()->set_sample_order(v1::SAMPLE_ORDER_IN_FILE);
   const std::string config_path = golden.folder + "/config.json";
-  ASSIGN_OR_RETURN(const nlohmann::json config, ReadJson(config_path));
+  ASSIGN_OR_RETURN(const nlohmann::json config, ReadJsonFile(config_path));
   if (config.contains("model_type")) {
     RETURN_IF_ERROR(ReadHuggingFaceCase(golden));
   } else if (config.contains("model_class")) {
@@ -120,11 +133,15 @@ absl::StatusOr<GoldenCase> ReadGoldenCase(const std::string& folder) {
   return golden;
 }
 
-int64_t GoldenCase::RoutedLayer() const {
-  const auto& dense = job.model().dense_layers();
-  int64_t layer = 0;
-  while (absl::c_linear_search(dense, layer)) ++layer;
-  return layer;
+std::vector<int64_t> GoldenCase::RoutedLayers() const {
+  std::vector<int64_t> layers;
+  if (!job.model().has_moe()) return layers;
+  for (int64_t layer = 0; layer < job.model().num_layers(); ++layer) {
+    if (!absl::c_linear_search(job.model().dense_layers(), layer)) {
+      layers.push_back(layer);
+    }
+  }
+  return layers;
 }
 
 absl::StatusOr<v1::TrainingJob> MakeGoldenJob(const GoldenCase& golden,
@@ -147,6 +164,15 @@ absl::StatusOr<v1::TrainingJob> MakeGoldenJob(const GoldenCase& golden,
   job.mutable_output()->set_final_parameters(true);
   job.mutable_output()->set_gradients_step(1);
   SetTaps(golden, *job.mutable_output());
+  return job;
+}
+
+v1::TrainingJob MakeRoutingJob(const GoldenCase& golden, v1::TrainingJob job,
+                               int64_t step) {
+  job.set_steps(step);
+  job.clear_output();
+  TapRouting(golden, *job.mutable_output());
+  job.mutable_output()->set_tap_step(step);
   return job;
 }
 

@@ -29,6 +29,9 @@ struct GoldenStep {
   std::optional<double> objective;
   // Means over the microbatches, without coefficients.
   std::vector<v1::RouterLoss> router_losses;
+  // Tokens that each expert got: [microbatches, RoutedLayers(), experts] of the
+  // whole job; empty: not compared.
+  std::vector<std::vector<std::vector<int64_t>>> expert_tokens;
 };
 
 // Largest errors that pass. Of numbers |a - b| / |b|, of tensors
@@ -69,8 +72,8 @@ struct GoldenCase {
   std::vector<int32_t> routing;  // [sequences, sequence_length, top_k] experts
   GoldenBounds bounds;
 
-  // The first layer with experts, where `routing` is.
-  int64_t RoutedLayer() const;
+  // Those with experts, ascending; `routing` is of the first.
+  std::vector<int64_t> RoutedLayers() const;
 };
 
 // DATA_LOSS, naming file and field, when the folder does not hold what it must;
@@ -95,6 +98,11 @@ struct GoldenOptions {
 absl::StatusOr<v1::TrainingJob> MakeGoldenJob(const GoldenCase& golden,
                                               const GoldenOptions& options,
                                               const std::string& prefix);
+
+// `job`, which MakeGoldenJob made, ended after `step`, from 1, with nothing
+// written but the experts of that step's tokens.
+v1::TrainingJob MakeRoutingJob(const GoldenCase& golden, v1::TrainingJob job,
+                               int64_t step);
 
 // Writes the batches as a dataset, a sequence a sample, and, where the case has
 // one, the loss mask as the dataset that MakeGoldenJob names.

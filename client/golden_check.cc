@@ -182,6 +182,19 @@ GoldenRow CompareRouting(const GoldenCase& golden, std::vector<int32_t> actual,
   return row;
 }
 
+// Tokens of each expert, of `experts` chosen ones.
+absl::StatusOr<std::vector<int64_t>> CountTokens(
+    absl::Span<const int32_t> chosen, int64_t experts) {
+  std::vector<int64_t> counts(experts);
+  for (int32_t expert : chosen) {
+    if (expert < 0 || expert >= experts) {
+      return absl::DataLossError(absl::StrCat("has expert ", expert));
+    }
+    ++counts[expert];
+  }
+  return counts;
+}
+
 // Logits and routing of the sequences that the case knows.
 absl::StatusOr<std::vector<GoldenRow>> CompareTaps(
     const GoldenCase& golden, const v1::TrainingJob& job,
@@ -204,7 +217,7 @@ absl::StatusOr<std::vector<GoldenRow>> CompareTaps(
     }
   }
   if (!golden.routing.empty()) {
-    const TappedValue value = RoutingOf(golden);
+    const TappedValue value = RoutingOf(golden, golden.RoutedLayers().front());
     const int64_t tokens = golden.routing.size() / value.columns;
     ASSIGN_OR_RETURN(std::vector<int32_t> routing,
                      ReadTappedIndices(job, artifacts, value, tokens / length));
@@ -220,6 +233,37 @@ bool HasRouterLosses(const GoldenCase& golden) {
 }
 
 }  // namespace
+
+absl::StatusOr<GoldenRow> CheckExpertTokens(const GoldenCase& golden,
+                                            const v1::TrainingJob& job,
+                                            const std::string& artifacts,
+                                            int64_t step) {
+  GoldenRow row = {absl::StrCat("tokens per expert, step ", step), "", 0, 0};
+  const auto& expected = golden.steps[step - 1].expert_tokens;
+  const std::vector<int64_t> layers = golden.RoutedLayers();
+  const int64_t experts = golden.job.model().moe().num_experts();
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const TappedValue value = RoutingOf(golden, layers[l]);
+    ASSIGN_OR_RETURN(const std::vector<int32_t> chosen,
+                     ReadTappedIndices(job, artifacts, value, golden.batch));
+    absl::Span<const int32_t> left = chosen;
+    for (size_t m = 0; m < expected.size(); ++m) {
+      const size_t size =
+          golden.microbatches[m] * job.data().sequence_length() * value.columns;
+      ASSIGN_OR_RETURN(const std::vector<int64_t> counts,
+                       CountTokens(left.first(size), experts),
+                       _ << artifacts << ": " << value.name);
+      left.remove_prefix(size);
+      for (int64_t e = 0; e < experts; ++e) {
+        if (counts[e] == expected[m][l][e] || row.error++ > 0) continue;
+        row.worst =
+            absl::StrCat("microbatch ", m, " layers.", layers[l], " expert ", e,
+                         ": ", counts[e], " of ", expected[m][l][e]);
+      }
+    }
+  }
+  return row;
+}
 
 absl::StatusOr<std::vector<GoldenRow>> CheckGolden(
     const GoldenCase& golden, const v1::TrainingJob& job,
@@ -239,6 +283,11 @@ absl::StatusOr<std::vector<GoldenRow>> CheckGolden(
   ASSIGN_OR_RETURN(const std::vector<GoldenRow> taps,
                    CompareTaps(golden, job, artifacts));
   rows.insert(rows.end(), taps.begin(), taps.end());
+  if (!golden.steps.front().expert_tokens.empty()) {
+    ASSIGN_OR_RETURN(GoldenRow row,
+                     CheckExpertTokens(golden, job, artifacts, /*step=*/1));
+    rows.push_back(std::move(row));
+  }
   ASSIGN_OR_RETURN(
       const std::vector<TensorPair> gradients,
       ReadTensorPairs(golden, artifacts + "/gradients", kGradientTensors));

@@ -22,13 +22,22 @@ struct GoldenRow {
 
 // Compares losses and gradient norms of all steps, the gradients of the first
 // and the parameters after the last, within the bounds of the case; where the
-// case has them, losses of routers, the objective, logits and routing, too.
+// case has them, losses of routers, the objective, and logits and routing of
+// the first step, too.
 // `job` is one that MakeGoldenJob made, `artifacts` its folder. NOT_FOUND or
 // DATA_LOSS, naming the file, when something to compare is missing or of
 // another shape.
 absl::StatusOr<std::vector<GoldenRow>> CheckGolden(
     const GoldenCase& golden, const v1::TrainingJob& job,
     const std::string& artifacts);
+
+// Compares the tokens that each expert got in `step`, from 1: the error is the
+// number of experts with others. `job` is one that MakeGoldenJob made for the
+// first step, else one that MakeRoutingJob made. Errors as CheckGolden.
+absl::StatusOr<GoldenRow> CheckExpertTokens(const GoldenCase& golden,
+                                            const v1::TrainingJob& job,
+                                            const std::string& artifacts,
+                                            int64_t step);
 
 }  // namespace weft::client
 

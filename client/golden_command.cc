@@ -1,7 +1,8 @@
 #include "client/golden_command.h"
 
-#include <cstdio>
+#include <filesystem>
 #include <memory>
+#include <system_error>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -10,8 +11,11 @@
 #include "base/status_macros.h"
 #include "client/follow.h"
 #include "client/golden_check.h"
+#include "client/golden_tensors.h"
+#include "client/json_file.h"
 #include "client/output.h"
 #include "client/report.h"
+#include "client/utf8.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::client {
@@ -23,26 +27,54 @@ struct ModelRow {
   GoldenRow row;
 };
 
+// The job when it has succeeded.
+absl::StatusOr<v1::Job> RunJob(CoordinatorClient& client,
+                               const v1::TrainingJob& job) {
+  v1::SubmitJobRequest request;
+  *request.mutable_job() = job;
+  ASSIGN_OR_RETURN(const v1::SubmitJobResponse submitted,
+                   client.SubmitJob(std::move(request)));
+  ASSIGN_OR_RETURN(v1::Job ended, Follow(client, submitted.job().id(), {},
+                                         [](const v1::WatchJobResponse&) {}));
+  if (ended.state() == v1::JOB_STATE_SUCCEEDED) return ended;
+  return absl::AbortedError(
+      absl::StrCat("job ", ended.id(), " did not succeed: ", ended.message()));
+}
+
+// Workers may run in another folder.
+absl::StatusOr<std::string> WholePath(const std::string& work) {
+  std::error_code error;
+  const std::string path = std::filesystem::absolute(work, error).string();
+  if (error) return absl::ErrnoToStatus(error.value(), work);
+  if (IsUtf8(path)) return path;
+  return absl::InvalidArgumentError(
+      absl::StrCat("folder ", path, ": its name is not UTF-8, so no job can ",
+                   "name what is in it"));
+}
+
 absl::StatusOr<std::vector<GoldenRow>> RunCase(
     CoordinatorClient& client, const GoldenCommandOptions& options,
     const std::string& folder) {
   ASSIGN_OR_RETURN(const GoldenCase golden, ReadGoldenCase(folder));
-  const std::string prefix = absl::StrCat(options.work, "/", golden.name);
-  ASSIGN_OR_RETURN(v1::TrainingJob job,
+  RETURN_IF_ERROR(CheckReference(golden));
+  ASSIGN_OR_RETURN(const std::string work, WholePath(options.work));
+  const std::string prefix = absl::StrCat(work, "/", golden.name);
+  ASSIGN_OR_RETURN(const v1::TrainingJob job,
                    MakeGoldenJob(golden, options.run, prefix));
   RETURN_IF_ERROR(WriteGoldenData(golden, prefix));
-  v1::SubmitJobRequest request;
-  *request.mutable_job() = std::move(job);
-  ASSIGN_OR_RETURN(const v1::SubmitJobResponse submitted,
-                   client.SubmitJob(std::move(request)));
-  ASSIGN_OR_RETURN(const v1::Job ended,
-                   Follow(client, submitted.job().id(), {},
-                          [](const v1::WatchJobResponse&) {}));
-  if (ended.state() != v1::JOB_STATE_SUCCEEDED) {
-    return absl::AbortedError(absl::StrCat(
-        "job ", ended.id(), " did not succeed: ", ended.message()));
+  ASSIGN_OR_RETURN(const v1::Job ended, RunJob(client, job));
+  ASSIGN_OR_RETURN(std::vector<GoldenRow> rows,
+                   CheckGolden(golden, ended.spec(), ended.artifacts()));
+  // Taps are of one step.
+  for (size_t step = 2; step <= golden.steps.size(); ++step) {
+    if (golden.steps[step - 1].expert_tokens.empty()) continue;
+    ASSIGN_OR_RETURN(const v1::Job again,
+                     RunJob(client, MakeRoutingJob(golden, job, step)));
+    ASSIGN_OR_RETURN(GoldenRow row, CheckExpertTokens(golden, again.spec(),
+                                                      again.artifacts(), step));
+    rows.push_back(std::move(row));
   }
-  return CheckGolden(golden, ended.spec(), ended.artifacts());
+  return rows;
 }
 
 std::string ToTable(const std::vector<ModelRow>& rows) {
@@ -61,7 +93,7 @@ std::string ToJsonLines(const std::vector<ModelRow>& rows) {
     const nlohmann::json line = {{"model", model},     {"check", row.check},
                                  {"error", row.error}, {"bound", row.bound},
                                  {"holds", row.ok()},  {"worst", row.worst}};
-    absl::StrAppend(&text, line.dump(), "\n");
+    absl::StrAppend(&text, JsonText(line), "\n");
   }
   return text;
 }

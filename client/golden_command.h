@@ -18,7 +18,8 @@ struct GoldenCommandOptions {
   std::string work;
 };
 
-// Submits a job for each folder, one after another, and prints a row a check.
+// Submits a job for each folder, one after another, and one more for each
+// further step whose routing the folder knows, and prints a row a check.
 // kExitOk only when every check of every folder holds.
 ExitCode Golden(Session& session, const GoldenCommandOptions& options);
 

@@ -1,58 +1,50 @@
 #include "client/golden_files.h"
 
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "absl/strings/str_join.h"
 
 namespace weft::client {
 
 using Json = nlohmann::json;
 
-absl::StatusOr<std::string> ReadText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot open ", path));
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
-absl::StatusOr<Json> ReadJson(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadText(path));
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) {
-    return absl::DataLossError(absl::StrCat(path, ": is no JSON object"));
+void RequireText(checkpoint::FieldReader& fields, const char* name,
+                 const std::vector<std::string>& texts) {
+  const Json* value = fields.Take(name);
+  if (value == nullptr) return;
+  for (const std::string& text : texts) {
+    if (*value == text) return;
   }
-  return json;
+  fields.Refuse(
+      name, absl::StrCat("must be \"", absl::StrJoin(texts, "\" or \""), "\""));
 }
 
-absl::Status ReadOptimizer(const Json& expected, const std::string& path,
+absl::Status ReadOptimizer(checkpoint::FieldReader& expected,
                            v1::OptimizerConfig* optimizer) {
-  const auto it = expected.find("optimizer");
-  if (it == expected.end() || !it->is_object()) {
-    return absl::DataLossError(absl::StrCat(path, ": optimizer is missing"));
+  const Json* json = expected.Take("optimizer");
+  if (json == nullptr || !json->is_object()) {
+    expected.Refuse("optimizer", "must be an object");
+    return expected.Refusals();
   }
-  const Json& json = *it;
-  if (json.value("name", Json()) != "AdamW") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ": optimizer.name=", json.value("name", Json()).dump(),
-        " is not supported; must be \"AdamW\""));
-  }
-  for (const char* key :
-       {"lr", "beta1", "beta2", "eps", "weight_decay", "clip_grad_norm"}) {
-    if (!json.contains(key) || !json[key].is_number()) {
-      return absl::DataLossError(
-          absl::StrCat(path, ": optimizer.", key, " must be a number"));
-    }
-  }
-  optimizer->set_learning_rate(json["lr"].get<double>());
-  optimizer->set_beta1(json["beta1"].get<double>());
-  optimizer->set_beta2(json["beta2"].get<double>());
-  optimizer->set_epsilon(json["eps"].get<double>());
-  optimizer->set_weight_decay(json["weight_decay"].get<double>());
-  optimizer->set_clip_norm(json["clip_grad_norm"].get<double>());
-  return absl::OkStatus();
+  checkpoint::FieldReader fields(*json, "optimizer.");
+  fields.Require({"name", "lr", "beta1", "beta2", "eps", "weight_decay",
+                  "clip_grad_norm"});
+  RequireText(fields, "name", {"AdamW"});
+  RequireText(fields, "weight_decay_on",
+              {"tensors with 2 or more dimensions",
+               "tensors with 2 or more dimensions in memory"});
+  RequireText(fields, "clip_factor",
+              {"clip / (norm + 1e-6), only when below 1"});
+  optimizer->set_learning_rate(fields.Number("lr", 0));
+  optimizer->set_beta1(fields.Number("beta1", 0));
+  optimizer->set_beta2(fields.Number("beta2", 0));
+  optimizer->set_epsilon(fields.Number("eps", 0));
+  optimizer->set_weight_decay(fields.Number("weight_decay", 0));
+  optimizer->set_clip_norm(fields.Number("clip_grad_norm", 0));
+  fields.RefuseTheRest("is not known");
+  return fields.Refusals();
 }
 
 absl::StatusOr<std::vector<int32_t>> TokensOf(

@@ -8,22 +8,23 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "checkpoint/format/json_fields.h"
 #include "checkpoint/format/safetensors_file.h"
-#include "nlohmann/json.hpp"
 #include "schedule/plan.h"
 #include "weft/v1/job.pb.h"
 
 namespace weft::client {
 
-absl::StatusOr<std::string> ReadText(const std::string& path);
+// Longest config.json that is read.
+inline constexpr int64_t kMaxConfigBytes = 1 << 20;
 
-// DATA_LOSS when the file holds no JSON object.
-absl::StatusOr<nlohmann::json> ReadJson(const std::string& path);
+// Refuses a field that is given but is none of `texts`.
+void RequireText(checkpoint::FieldReader& fields, const char* name,
+                 const std::vector<std::string>& texts);
 
-// The `optimizer` of expected.json, text from `path`. INVALID_ARGUMENT when it
-// is not AdamW.
-absl::Status ReadOptimizer(const nlohmann::json& expected,
-                           const std::string& path,
+// The `optimizer` of expected.json. INVALID_ARGUMENT, naming all that is wrong,
+// when it is not AdamW as Weft has it, or has a field that is not known.
+absl::Status ReadOptimizer(checkpoint::FieldReader& expected,
                            v1::OptimizerConfig* optimizer);
 
 // The tokens of an I64 tensor in row-major order. DATA_LOSS when one is no

@@ -1,9 +1,10 @@
 // Reference models with Hugging Face's names.
 //
 // config.json is that of the architecture; batch.safetensors has i64 input_ids
-// [steps, batch, sequence] and expected.json losses, grad_norms and optimizer.
-// Position t predicts token t + 1 and the last position nothing, so that a
-// sequence is one sample of sequence - 1 predictions.
+// [steps, batch, sequence] and f32 logits_step0 [batch, sequence, vocab], and
+// expected.json losses, grad_norms, the optimizer and the sizes. Position t
+// predicts token t + 1 and the last position nothing, so that a sequence is one
+// sample of sequence - 1 predictions.
 #ifndef WEFT_CLIENT_GOLDEN_HUGGING_FACE_H_
 #define WEFT_CLIENT_GOLDEN_HUGGING_FACE_H_
 

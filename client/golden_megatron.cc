@@ -1,19 +1,21 @@
 #include "client/golden_megatron.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/file/read_file.h"
 #include "base/status_macros.h"
 #include "checkpoint/format/megatron_config.h"
 #include "checkpoint/format/megatron_names.h"
 #include "checkpoint/format/safetensors_file.h"
 #include "client/golden_files.h"
+#include "client/golden_megatron_expected.h"
 
 namespace weft::client {
 namespace {
@@ -21,94 +23,6 @@ namespace {
 using checkpoint::SafetensorsFile;
 using checkpoint::SafetensorsType;
 using checkpoint::SafetensorsView;
-using Json = nlohmann::json;
-
-// Names of router losses there, and here.
-constexpr std::pair<const char*, const char*> kRouterLosses[] = {
-    {"load_balancing_loss", "aux"},
-    {"seq_load_balancing_loss", "sequence_aux"},
-    {"global_load_balancing_loss", "global_aux"},
-    {"z_loss", "z"},
-};
-
-absl::StatusOr<double> Number(const Json& json, const char* key,
-                              const std::string& where) {
-  const auto it = json.find(key);
-  if (it == json.end() || !it->is_number()) {
-    return absl::DataLossError(
-        absl::StrCat(where, ": ", key, " must be a number"));
-  }
-  return it->get<double>();
-}
-
-absl::StatusOr<const Json*> List(const Json& json, const char* key,
-                                 const std::string& where) {
-  const auto it = json.find(key);
-  if (it == json.end() || !it->is_array() || it->empty()) {
-    return absl::DataLossError(
-        absl::StrCat(where, ": ", key, " must be a list"));
-  }
-  return &*it;
-}
-
-// Sums of router losses over microbatches, by layer, from 0, and our name.
-using RouterSums = std::map<std::pair<int32_t, std::string>, double>;
-
-absl::Status AddRouterLosses(const Json& microbatch, const std::string& where,
-                             RouterSums& sums) {
-  const auto losses = microbatch.find("moe_losses");
-  if (losses == microbatch.end()) return absl::OkStatus();
-  for (const auto& [name, layers] : losses->items()) {
-    const auto known =
-        std::find_if(std::begin(kRouterLosses), std::end(kRouterLosses),
-                     [name = name](const auto& k) { return k.first == name; });
-    if (known == std::end(kRouterLosses)) {
-      return absl::DataLossError(
-          absl::StrCat(where, ": moe_losses.", name, " is not known"));
-    }
-    for (const Json& layer : layers) {
-      ASSIGN_OR_RETURN(const double number,
-                       Number(layer, "layer_number", where));
-      ASSIGN_OR_RETURN(const double raw, Number(layer, "raw", where));
-      sums[{static_cast<int32_t>(number) - 1, known->second}] += raw;
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<GoldenStep> ReadStep(const Json& json,
-                                    const std::string& where) {
-  GoldenStep step;
-  ASSIGN_OR_RETURN(step.loss, Number(json, "lm_loss", where));
-  ASSIGN_OR_RETURN(step.grad_norm,
-                   Number(json, "grad_norm_before_clip", where));
-  ASSIGN_OR_RETURN(step.objective, Number(json, "objective", where));
-  ASSIGN_OR_RETURN(const Json* microbatches, List(json, "microbatches", where));
-  RouterSums sums;
-  for (const Json& microbatch : *microbatches) {
-    RETURN_IF_ERROR(AddRouterLosses(microbatch, where, sums));
-  }
-  for (const auto& [key, sum] : sums) {
-    v1::RouterLoss& loss = step.router_losses.emplace_back();
-    loss.set_layer(key.first);
-    loss.set_name(key.second);
-    loss.set_value(sum / static_cast<double>(microbatches->size()));
-  }
-  return step;
-}
-
-absl::Status ReadExpected(GoldenCase& golden) {
-  const std::string path = golden.folder + "/expected.json";
-  ASSIGN_OR_RETURN(const Json expected, ReadJson(path));
-  ASSIGN_OR_RETURN(const Json* steps, List(expected, "steps", path));
-  for (const Json& json : *steps) {
-    const std::string where =
-        absl::StrCat(path, ": step ", golden.steps.size());
-    ASSIGN_OR_RETURN(GoldenStep step, ReadStep(json, where));
-    golden.steps.push_back(std::move(step));
-  }
-  return ReadOptimizer(expected, path, golden.job.mutable_optimizer());
-}
 
 // Reads the batches of all steps into a case, microbatch after microbatch.
 class BatchReader {
@@ -117,6 +31,8 @@ class BatchReader {
       : file_(file), golden_(golden) {}
 
   absl::Status Read();
+
+  const CountedTokens& counted() const { return counted_; }
 
  private:
   absl::Status ReadMicrobatch(const std::string& prefix);
@@ -133,6 +49,7 @@ class BatchReader {
   std::set<std::string> taken_;
   std::vector<int64_t> shape_;  // of the microbatch's tensors
   bool masks_ = false;          // some label does not count
+  CountedTokens counted_;
 };
 
 absl::StatusOr<const SafetensorsView*> BatchReader::Take(
@@ -160,6 +77,7 @@ absl::Status BatchReader::AddSequences(const std::string& prefix,
                                               "; must be 0 or 1"));
     }
     masks_ |= mask[i] == 0;
+    counted_.back().back() += mask[i] == 1 ? 1 : 0;
     if (position + 1 < length && labels[i] != inputs[i + 1]) {
       return absl::InvalidArgumentError(
           absl::StrCat(file_.path(), ": ", prefix, "labels: sequence ",
@@ -199,21 +117,27 @@ absl::Status BatchReader::ReadMicrobatch(const std::string& prefix) {
 }
 
 absl::Status BatchReader::Read() {
-  for (size_t step = 0; step < golden_.steps.size(); ++step) {
+  const auto has = [&](size_t step, size_t microbatch) {
+    return file_.Find(absl::StrCat("step", step, ".mb", microbatch,
+                                   ".input_ids")) != nullptr;
+  };
+  size_t step = 0;
+  do {
     std::vector<int64_t> microbatches;
+    counted_.emplace_back();
     do {
+      counted_.back().push_back(0);
       RETURN_IF_ERROR(ReadMicrobatch(
           absl::StrCat("step", step, ".mb", microbatches.size(), ".")));
       microbatches.push_back(shape_[0]);
-    } while (file_.Find(absl::StrCat("step", step, ".mb", microbatches.size(),
-                                     ".input_ids")) != nullptr);
+    } while (has(step, microbatches.size()));
     if (step == 0) golden_.microbatches = microbatches;
     if (microbatches != golden_.microbatches) {
       return absl::InvalidArgumentError(absl::StrCat(
           file_.path(), ": step ", step,
           " is cut into other microbatches than step 0; must be alike"));
     }
-  }
+  } while (has(++step, 0));
   for (const SafetensorsView& tensor : file_.tensors()) {
     if (taken_.count(tensor.name) != 0) continue;
     return absl::InvalidArgumentError(absl::StrCat(
@@ -236,8 +160,22 @@ absl::Status CheckShape(const SafetensorsFile& file, const char* name,
                                           absl::StrJoin(shape, ", "), "]"));
 }
 
+// Whether the format has such a tensor in a trace.
+bool IsTraced(const std::string& name) {
+  constexpr const char* kNames[] = {
+      "logits",       "router.logits",     "router.topk_ids",
+      "router.probs", "router.topk_probs", "router.routing_map"};
+  return absl::c_linear_search(kNames, name) ||
+         absl::StartsWith(name, "hidden.");
+}
+
 // Token t of the trace is position t / sequences of sequence t % sequences.
 absl::Status ReadTrace(const SafetensorsFile& file, GoldenCase& golden) {
+  for (const SafetensorsView& tensor : file.tensors()) {
+    if (IsTraced(tensor.name)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(file.path(), ": ", tensor.name, " is not known"));
+  }
   const int64_t sequences = golden.microbatches[0];
   const int64_t length = golden.job.data().sequence_length();
   RETURN_IF_ERROR(
@@ -264,7 +202,7 @@ absl::Status ReadTrace(const SafetensorsFile& file, GoldenCase& golden) {
 
 absl::Status ReadMegatronCase(GoldenCase& golden) {
   ASSIGN_OR_RETURN(const std::string text,
-                   ReadText(golden.folder + "/config.json"));
+                   ReadFile(golden.folder + "/config.json", kMaxConfigBytes));
   ASSIGN_OR_RETURN(const checkpoint::MegatronConfig config,
                    checkpoint::ParseMegatronConfig(text), _ << "config.json");
   v1::TrainingJob& job = golden.job;
@@ -273,17 +211,15 @@ absl::Status ReadMegatronCase(GoldenCase& golden) {
   job.mutable_init()->set_megatron(golden.folder);
   golden.bounds.norms = 2e-5;
   golden.bounds.parameters = 2e-5;
-  RETURN_IF_ERROR(ReadExpected(golden));
   ASSIGN_OR_RETURN(const auto file,
                    SafetensorsFile::Open(golden.folder + "/batch.safetensors"));
-  RETURN_IF_ERROR(BatchReader(file, golden).Read());
-  const auto trace =
-      SafetensorsFile::Open(golden.folder + "/trace_step0_mb0.safetensors");
-  if (trace.ok()) {
-    RETURN_IF_ERROR(ReadTrace(*trace, golden));
-  } else if (!absl::IsNotFound(trace.status())) {
-    return trace.status();
-  }
+  BatchReader batches(file, golden);
+  RETURN_IF_ERROR(batches.Read());
+  RETURN_IF_ERROR(ReadMegatronExpected(batches.counted(), golden));
+  ASSIGN_OR_RETURN(
+      const auto trace,
+      SafetensorsFile::Open(golden.folder + "/trace_step0_mb0.safetensors"));
+  RETURN_IF_ERROR(ReadTrace(trace, golden));
   const auto shape = DeclareOneSequence(job).shape;
   golden.names = [shape](const model::ParamDecl& param) {
     return checkpoint::MegatronTensorsOf(shape, param);

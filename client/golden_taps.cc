@@ -86,8 +86,8 @@ TappedValue LogitsOf(const GoldenCase& golden) {
   return {"head.logits", golden.job.model().vocab_size()};
 }
 
-TappedValue RoutingOf(const GoldenCase& golden) {
-  return {absl::StrCat("layers.", golden.RoutedLayer(), ".topk_index"),
+TappedValue RoutingOf(const GoldenCase& golden, int64_t layer) {
+  return {absl::StrCat("layers.", layer, ".topk_index"),
           golden.job.model().moe().top_k()};
 }
 

@@ -18,9 +18,9 @@ struct TappedValue {
   int64_t columns = 0;
 };
 
-// Where logits and the experts of each token are.
+// Where logits, and the experts of each token in a layer, are.
 TappedValue LogitsOf(const GoldenCase& golden);
-TappedValue RoutingOf(const GoldenCase& golden);
+TappedValue RoutingOf(const GoldenCase& golden, int64_t layer);
 
 // [sequences, sequence_length, columns] of the first sequences of the tapped
 // step's batch, which the ranks of `job` wrote to the folder `artifacts`.

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "checkpoint/format/safetensors_file.h"
 #include "client/golden_files.h"
@@ -19,6 +21,46 @@ using checkpoint::SafetensorsFile;
 using checkpoint::SafetensorsView;
 using checkpoint::TensorSlice;
 
+// DATA_LOSS unless the reference has the tensor that `slice` is of.
+absl::StatusOr<const SafetensorsView*> FindTensor(
+    const SafetensorsFile& reference, const TensorSlice& slice) {
+  const SafetensorsView* view = reference.Find(slice.name);
+  if (view != nullptr && view->type == checkpoint::SafetensorsType::kF32 &&
+      view->shape == slice.shape) {
+    return view;
+  }
+  const std::string is =
+      view == nullptr ? "absent"
+                      : absl::StrCat(Name(view->type), " [",
+                                     absl::StrJoin(view->shape, ", "), "]");
+  return absl::DataLossError(
+      absl::StrCat(reference.path(), ": ", slice.name, " is ", is,
+                   "; a reference model has it as F32 [",
+                   absl::StrJoin(slice.shape, ", "), "]"));
+}
+
+// Checks that there are no tensors but `expected` of them.
+absl::Status CheckCount(const SafetensorsFile& reference, size_t expected) {
+  if (reference.tensors().size() == expected) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat(reference.path(), ": has ", reference.tensors().size(),
+                   " tensors; the model has ", expected));
+}
+
+absl::Status CheckTensors(const GoldenCase& golden,
+                          const SafetensorsFile& reference) {
+  std::set<std::string> names;
+  for (const model::ParamDecl& param : golden.params) {
+    ASSIGN_OR_RETURN(const std::vector<TensorSlice> slices,
+                     golden.names(param));
+    for (const TensorSlice& slice : slices) {
+      RETURN_IF_ERROR(FindTensor(reference, slice).status());
+      names.insert(slice.name);
+    }
+  }
+  return CheckCount(reference, names.size());
+}
+
 // Adds the tensors of a parameter, whose elements are `whole`.
 absl::Status AddTensors(const std::vector<TensorSlice>& slices,
                         const std::vector<float>& whole,
@@ -29,13 +71,8 @@ absl::Status AddTensors(const std::vector<TensorSlice>& slices,
   for (const TensorSlice& slice : slices) {
     const auto [place, is_new] = places.emplace(slice.name, pairs.size());
     if (is_new) {
-      const SafetensorsView* view = reference.Find(slice.name);
-      if (view == nullptr || view->type != checkpoint::SafetensorsType::kF32 ||
-          view->shape != slice.shape) {
-        return absl::DataLossError(absl::StrCat(reference.path(),
-                                                ": has no F32 ", slice.name,
-                                                " of the model's shape"));
-      }
+      ASSIGN_OR_RETURN(const SafetensorsView* view,
+                       FindTensor(reference, slice));
       pairs.push_back({slice.name, {}, FloatsOf(*view)});
       pairs.back().actual.resize(pairs.back().expected.size());
     }
@@ -55,6 +92,16 @@ absl::Status AddTensors(const std::vector<TensorSlice>& slices,
 
 }  // namespace
 
+absl::Status CheckReference(const GoldenCase& golden) {
+  for (const char* name : {kInitialTensors, kGradientTensors, kFinalTensors}) {
+    ASSIGN_OR_RETURN(const SafetensorsFile file,
+                     SafetensorsFile::Open(golden.folder + "/" + name),
+                     _ << "a reference model has " << name);
+    RETURN_IF_ERROR(CheckTensors(golden, file));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<TensorPair>> ReadTensorPairs(
     const GoldenCase& golden, const std::string& written,
     const std::string& reference) {
@@ -69,11 +116,7 @@ absl::StatusOr<std::vector<TensorPair>> ReadTensorPairs(
                      WholeParam(folder, param.name), _ << written);
     RETURN_IF_ERROR(Annotate(AddTensors(slices, whole, file, pairs), written));
   }
-  if (file.tensors().size() != pairs.size()) {
-    return absl::DataLossError(
-        absl::StrCat(file.path(), ": has ", file.tensors().size(),
-                     " tensors; the model has ", pairs.size()));
-  }
+  RETURN_IF_ERROR(CheckCount(file, pairs.size()));
   return pairs;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/golden_case.h"
 
@@ -21,6 +22,11 @@ struct TensorPair {
   std::vector<float> actual;
   std::vector<float> expected;
 };
+
+// Looks at those files before anything runs. NOT_FOUND when one is missing, as
+// of a checkpoint in several files; DATA_LOSS, naming file and tensor, when one
+// has other tensors than the model, or in another type or shape than F32.
+absl::Status CheckReference(const GoldenCase& golden);
 
 // What the ranks of a job wrote to the folder `written`, put together and laid
 // out as the tensors of the reference's file `reference` are, in an order that

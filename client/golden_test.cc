@@ -21,6 +21,7 @@
 namespace weft::client {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -120,7 +121,11 @@ class GoldenTest : public ::testing::Test {
     std::filesystem::create_directories(model());
     WriteText(model() + "/config.json", kConfig);
     WriteText(model() + "/expected.json", kExpected);
-    WriteBatch({});
+    std::iota(logits_.begin(), logits_.end(), 1);
+    WriteBatch(logits_);
+    std::vector<float> tapped(&logits_[0], &logits_[6]);
+    tapped.insert(tapped.end(), &logits_[9], &logits_[15]);
+    WriteTap(0, tapped);
     WriteTensors(initial_, model() + "/model.safetensors");
     WriteTensors(gradients_, model() + "/grads_step0.safetensors");
     WriteTensors(final_, model() + "/params_step3.safetensors");
@@ -128,7 +133,7 @@ class GoldenTest : public ::testing::Test {
 
   // Two steps of two sequences of three tokens; of the first step also logits,
   // unless there are none.
-  void WriteBatch(const std::vector<float>& logits) {
+  void WriteBatch(const std::vector<float>& logits, const char* more = "") {
     const std::vector<int64_t> ids = {0, 1, 2, 1, 0, 2, 2, 2, 0, 1, 1, 1};
     checkpoint::SafetensorsWriter writer;
     ASSERT_OK(writer.Add("input_ids", DType::kI64, {2, 2, 3}, ids.data()));
@@ -136,14 +141,19 @@ class GoldenTest : public ::testing::Test {
       ASSERT_OK(
           writer.Add("logits_step0", DType::kF32, {2, 3, 3}, logits.data()));
     }
+    if (*more != '\0') {
+      ASSERT_OK(writer.Add(more, DType::kI64, {12}, ids.data()));
+    }
     ASSERT_OK(writer.Write(model() + "/batch.safetensors"));
   }
 
-  // What a rank with one sequence, of two predictions, taps.
-  void WriteTap(int rank, const float* logits) {
+  // What a rank taps of its sequences, of two predictions each.
+  void WriteTap(int rank, const std::vector<float>& logits) {
     std::filesystem::create_directories(artifacts() + "/taps");
     checkpoint::SafetensorsWriter writer;
-    ASSERT_OK(writer.Add("head.logits@0", DType::kF32, {2, 3}, logits));
+    ASSERT_OK(writer.Add("head.logits@0", DType::kF32,
+                         {static_cast<int64_t>(logits.size()) / 3, 3},
+                         logits.data()));
     ASSERT_OK(writer.Write(
         absl::StrCat(artifacts(), "/taps/rank-0000", rank, ".safetensors")));
   }
@@ -184,6 +194,7 @@ class GoldenTest : public ::testing::Test {
   std::string artifacts() const { return folder_ + "/artifacts"; }
 
   const std::string folder_;
+  std::vector<float> logits_ = std::vector<float>(18);
   const Values initial_ = MakeValues(1);
   const Values gradients_ = MakeValues(0.25f);
   const Values final_ = MakeValues(1.001f);
@@ -191,7 +202,7 @@ class GoldenTest : public ::testing::Test {
 
 TEST_F(GoldenTest, AJobThatGivesTheReferenceHoldsEverywhere) {
   const auto rows = Check(gradients_, final_);
-  EXPECT_EQ(rows.size(), 4);
+  EXPECT_EQ(rows.size(), 5);
   EXPECT_THAT(Broken(rows), ElementsAre());
 }
 
@@ -238,9 +249,6 @@ TEST_F(GoldenTest, ANanDoesNotHold) {
 
 TEST_F(GoldenTest, LogitsOfAllRanksAreComparedWhereAPositionPredicts) {
   Check(gradients_, final_);  // leaves all but taps
-  std::vector<float> logits(18);
-  std::iota(logits.begin(), logits.end(), 1);
-  WriteBatch(logits);
   ASSERT_OK_AND_ASSIGN(const GoldenCase golden, ReadGoldenCase(model()));
   GoldenOptions options;
   options.world = 2;
@@ -253,11 +261,11 @@ TEST_F(GoldenTest, LogitsOfAllRanksAreComparedWhereAPositionPredicts) {
     EXPECT_OK(rows);
     return rows.ok() ? Broken(*rows) : std::vector<std::string>();
   };
-  WriteTap(0, &logits[0]);
-  WriteTap(1, &logits[9]);
+  WriteTap(0, {&logits_[0], &logits_[6]});
+  WriteTap(1, {&logits_[9], &logits_[15]});
   EXPECT_THAT(broken(), ElementsAre());
-  logits[11] += 0.01f;
-  WriteTap(1, &logits[9]);
+  logits_[11] += 0.01f;
+  WriteTap(1, {&logits_[9], &logits_[15]});
   EXPECT_THAT(broken(), ElementsAre("logits: sequence 1"));
   std::filesystem::remove(artifacts() + "/taps/rank-00001.safetensors");
   EXPECT_THAT(CheckGolden(golden, job, artifacts()).status(),
@@ -284,6 +292,24 @@ TEST_F(GoldenTest, TheJobIsThatOfTheFolder) {
                                  "over world=3")));
 }
 
+TEST_F(GoldenTest, AFileThatIsAFolderIsRefused) {
+  for (const char* file : {"/expected.json", "/config.json"}) {
+    std::filesystem::remove(model() + file);
+    std::filesystem::create_directory(model() + file);
+    EXPECT_THAT(ReadGoldenCase(model()).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("json: not a regular file")));
+  }
+}
+
+TEST_F(GoldenTest, AFolderWhoseNameIsNotUtf8IsRefused) {
+  const std::string renamed = folder_ + "/l\xff";
+  std::filesystem::rename(model(), renamed);
+  EXPECT_THAT(ReadGoldenCase(renamed).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("its name is not UTF-8")));
+}
+
 TEST_F(GoldenTest, TheDatasetHoldsASequenceASample) {
   ASSERT_OK_AND_ASSIGN(const GoldenCase golden, ReadGoldenCase(model()));
   ASSERT_OK(WriteGoldenData(golden, folder_ + "/data"));
@@ -301,13 +327,41 @@ TEST_F(GoldenTest, SaysWhatIsWrongWithAFolder) {
     return std::string(ReadGoldenCase(model()).status().message());
   };
   EXPECT_THAT(error("expected.json", R"({"losses": [1, "x"]})"),
-              HasSubstr("expected.json: losses must be a list of numbers"));
-  EXPECT_THAT(error("expected.json",
-                    R"({"losses": [1], "grad_norms": [1],
-                        "optimizer": {"name": "SGD"}})"),
-              HasSubstr("optimizer.name=\"SGD\" is not supported"));
+              AllOf(HasSubstr("expected.json: losses=[1,\"x\"]: "),
+                    HasSubstr("optimizer is absent: must be an object")));
+  const auto edited = [&](const std::string& old, const std::string& other) {
+    std::string text = kExpected;
+    const size_t at = text.find(old);
+    EXPECT_NE(at, std::string::npos) << old;
+    return error("expected.json", text.replace(at, old.size(), other));
+  };
+  EXPECT_THAT(edited("[2.0, 1.5]", "[2.0, \"x\"]"),
+              HasSubstr("losses=[2.0,\"x\"]: must be a list of 2 numbers"));
+  EXPECT_THAT(edited("AdamW", "SGD"),
+              HasSubstr("optimizer.name=\"SGD\": must be \"AdamW\""));
+  EXPECT_THAT(edited("\"eps\"", "\"amsgrad\": true, \"eps\""),
+              HasSubstr("optimizer.amsgrad=true: is not known"));
+  EXPECT_THAT(edited("\"losses\"", "\"batch\": 3, \"losses\""),
+              HasSubstr("batch=3: must be an integer of 2 to 2"));
+  EXPECT_THAT(edited("\"losses\"", "\"seq\": 4, \"losses\""),
+              HasSubstr("seq=4: must be an integer of 3 to 3"));
+  EXPECT_THAT(
+      edited("\"losses\"", "\"params_without_grad\": [\"x\"], \"losses\""),
+      HasSubstr("params_without_grad=[\"x\"]: must be []"));
+  EXPECT_THAT(edited("\"losses\"", "\"losses\": [9, 9], \"losses\""),
+              HasSubstr("the key \"losses\" occurs twice"));
   EXPECT_THAT(error("expected.json", kExpected + std::string("x")),
-              HasSubstr("expected.json: is no JSON object"));
+              HasSubstr("expected.json: not valid JSON"));
+  WriteText(model() + "/expected.json", kExpected);
+  WriteBatch({});
+  EXPECT_THAT(ReadGoldenCase(model()).status(),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("logits_step0 must be F32 [2, 3, 3]")));
+  WriteBatch(logits_, "attention_mask");
+  EXPECT_THAT(
+      ReadGoldenCase(model()).status(),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("attention_mask is nothing that a job reads")));
   EXPECT_THAT(ReadGoldenCase(folder_ + "/none").status(),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("none")));
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
+#include "base/status_macros.h"
 #include "client/enum_names.h"
 #include "google/protobuf/generated_enum_reflection.h"
 
@@ -48,6 +49,18 @@ std::vector<Draft> Cross(
   return crossed;
 }
 
+// Ranges of job.proto: beyond them no combination is legal, and to list them
+// all would take forever.
+constexpr int kMaxWorld = 65536;
+constexpr int kMaxBatch = 1048576;
+
+// 0 is a size that is not given.
+absl::Status CheckSize(const char* field, int value, int max) {
+  if (value >= 0 && value <= max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, "=", value, "; must be 0 to ", max));
+}
+
 std::vector<int> Divisors(int of) {
   std::vector<int> divisors;
   for (int d = 1; d <= of; ++d) {
@@ -73,22 +86,22 @@ bool ReducesOnce(v1::ShardingStrategy strategy) {
 
 // Sequences of each microbatch on one rank; empty when the job cannot be cut as
 // it says.
-std::vector<int> CutOf(const v1::TrainingJob& job) {
+std::vector<int64_t> CutOf(const v1::TrainingJob& job) {
   const v1::BatchConfig& batch = job.batch();
   if (batch.microbatches_size() > 0) {
     return {batch.microbatches().begin(), batch.microbatches().end()};
   }
   if (batch.microbatch() <= 0) return {};
-  return std::vector<int>(ShareOf(job) / batch.microbatch(),
-                          batch.microbatch());
+  return std::vector<int64_t>(ShareOf(job) / batch.microbatch(),
+                              batch.microbatch());
 }
 
-bool IsEven(const std::vector<int>& cut) {
-  return absl::c_all_of(cut, [&](int each) { return each == cut[0]; });
+bool IsEven(const std::vector<int64_t>& cut) {
+  return absl::c_all_of(cut, [&](int64_t each) { return each == cut[0]; });
 }
 
 // "2", or "2,1,3" where they are not alike.
-std::string CutText(const std::vector<int>& cut) {
+std::string CutText(const std::vector<int64_t>& cut) {
   if (cut.empty()) return "0";
   return IsEven(cut) ? absl::StrCat(cut[0]) : absl::StrJoin(cut, ",");
 }
@@ -102,7 +115,7 @@ bool HasRouterLoss(const v1::TrainingJob& job) {
 // Losses of routers, and means over microbatches that do not count as many
 // tokens each, depend on which sequences of the batch share a microbatch.
 std::string ObjectiveOf(const v1::TrainingJob& job) {
-  std::vector<int> cut = CutOf(job);
+  std::vector<int64_t> cut = CutOf(job);
   const bool means_over_microbatches =
       job.loss().normalization() != v1::LOSS_NORMALIZATION_TOKEN;
   const bool counts_differ =
@@ -110,12 +123,12 @@ std::string ObjectiveOf(const v1::TrainingJob& job) {
   if (!HasRouterLoss(job) && !(means_over_microbatches && counts_differ)) {
     return "the mean over the batch";
   }
-  for (int& each : cut) each *= WorldOf(job);
+  for (int64_t& each : cut) each *= WorldOf(job);
   return absl::StrCat("microbatches of ", CutText(cut), " sequences in all");
 }
 
 std::string SumClass(const v1::TrainingJob& job) {
-  const std::vector<int> cut = CutOf(job);
+  const std::vector<int64_t> cut = CutOf(job);
   const bool one_order = cut.size() <= 1 || WorldOf(job) == 1;
   return absl::StrCat(
       "world=", WorldOf(job), " ep=", std::max(1, job.parallel().ep()),
@@ -244,6 +257,19 @@ absl::StatusOr<std::vector<ParityAxis>> ParseParityAxes(
     axes.push_back(it->second);
   }
   return axes;
+}
+
+absl::Status CheckParitySizes(const v1::TrainingJob& job) {
+  RETURN_IF_ERROR(
+      CheckSize("parallel.world", job.parallel().world(), kMaxWorld));
+  const v1::BatchConfig& batch = job.batch();
+  RETURN_IF_ERROR(
+      CheckSize("batch.global_batch", batch.global_batch(), kMaxBatch));
+  RETURN_IF_ERROR(CheckSize("batch.microbatch", batch.microbatch(), kMaxBatch));
+  for (int sequences : batch.microbatches()) {
+    RETURN_IF_ERROR(CheckSize("batch.microbatches", sequences, kMaxBatch));
+  }
+  return absl::OkStatus();
 }
 
 std::vector<ParityRun> ParityRuns(const v1::TrainingJob& base,

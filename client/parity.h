@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "weft/v1/job.pb.h"
 
@@ -43,11 +44,16 @@ struct ParityRun {
   std::string label() const;  // the values, a blank between
 };
 
+// INVALID_ARGUMENT when a size of a job that is to be varied is out of its
+// range.
+absl::Status CheckParitySizes(const v1::TrainingJob& job);
+
 // All combinations of `base`, the first being the one nearest to it: worlds are
 // the powers of two up to `workers`, ep the divisors of a world, microbatches
 // the divisors of a rank's share of the batch, after those of a base that cuts
 // its step unevenly. Fields that are not varied keep their values. What is
 // legal the coordinator says: some of the combinations may not be.
+// Requires: CheckParitySizes() is OK.
 std::vector<ParityRun> ParityRuns(const v1::TrainingJob& base,
                                   const std::vector<ParityAxis>& axes,
                                   int64_t workers);

@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "client/follow.h"
 #include "client/job_file.h"
+#include "client/json_file.h"
 #include "client/output.h"
 #include "client/parity.h"
 #include "client/parity_matrix.h"
@@ -45,6 +46,7 @@ absl::StatusOr<std::vector<ParityRun>> MakeRuns(
     CoordinatorClient& client, const v1::TrainingJob& job,
     const std::vector<std::string>& vary) {
   ASSIGN_OR_RETURN(const auto axes, ParseParityAxes(vary));
+  RETURN_IF_ERROR(CheckParitySizes(job));
   ASSIGN_OR_RETURN(const v1::ListWorkersResponse workers, client.ListWorkers());
   return ParityRuns(job, axes, workers.workers_size());
 }
@@ -83,7 +85,7 @@ std::string ToJsonLines(const ParityMatrix& matrix) {
                                  {"class", row.sum_class},
                                  {"result", row.result},
                                  {"detail", row.detail}};
-    absl::StrAppend(&text, line.dump(), "\n");
+    absl::StrAppend(&text, JsonText(line), "\n");
   }
   nlohmann::json end = {{"generated", matrix.generated()},
                         {"refused", matrix.refused()},
@@ -98,7 +100,7 @@ std::string ToJsonLines(const ParityMatrix& matrix) {
     end["refusals"].push_back(
         {{"reason", refusal.reason}, {"runs", refusal.runs}});
   }
-  return absl::StrCat(text, end.dump(), "\n");
+  return absl::StrCat(text, JsonText(end), "\n");
 }
 
 void Print(Session& session, const ParityMatrix& matrix) {

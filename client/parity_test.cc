@@ -53,6 +53,33 @@ TEST(ParityRunsTest, WorldsArePowersOfTwoAndEpDividesThem) {
   EXPECT_EQ(Runs({"world", "ep"}, 3).size(), 3);
 }
 
+TEST(ParityRunsTest, SizesBeyondTheirRangesAreRefused) {
+  const auto refusal = [](auto set) {
+    v1::TrainingJob job = Base();
+    set(job);
+    return CheckParitySizes(job);
+  };
+  EXPECT_OK(CheckParitySizes(Base()));
+  EXPECT_THAT(
+      refusal([](auto& job) { job.mutable_parallel()->set_world(2147483647); }),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               "parallel.world=2147483647; must be 0 to 65536"));
+  EXPECT_THAT(refusal([](auto& job) {
+                job.mutable_batch()->set_global_batch(2147483647);
+              }),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "batch.global_batch=2147483647; must be 0 to 1048576"));
+  EXPECT_THAT(
+      refusal([](auto& job) { job.mutable_batch()->set_microbatch(-1); }),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               "batch.microbatch=-1; must be 0 to 1048576"));
+  EXPECT_THAT(refusal([](auto& job) {
+                job.mutable_batch()->add_microbatches(1 << 30);
+              }),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "batch.microbatches=1073741824; must be 0 to 1048576"));
+}
+
 TEST(ParityRunsTest, MicrobatchesDivideTheShareOfARank) {
   EXPECT_THAT(Labels(Runs({"world", "microbatch"}, 2)),
               ElementsAre("world=1 microbatch=1", "world=1 microbatch=2",

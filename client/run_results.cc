@@ -2,11 +2,12 @@
 
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <limits>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "client/json_file.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::client {
@@ -39,15 +40,11 @@ std::vector<v1::RouterLoss> RouterLossesOf(const nlohmann::json& step) {
 absl::StatusOr<std::vector<StepNumbers>> ReadSteps(
     const std::string& artifacts) {
   const std::string path = artifacts + "/steps.rank-0.jsonl";
-  std::ifstream file(path);
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot open ", path));
+  ASSIGN_OR_RETURN(const std::vector<nlohmann::json> lines,
+                   ReadJsonLines(path));
   std::vector<StepNumbers> steps;
-  for (std::string line; std::getline(file, line);) {
-    const auto json = nlohmann::json::parse(line, nullptr, false);
-    if (!json.is_object()) {
-      return absl::DataLossError(absl::StrCat(path, ": a line is no JSON"));
-    }
-    if (json.value("kind", "") != "step") continue;
+  for (const nlohmann::json& json : lines) {
+    if (json.value("kind", nlohmann::json()) != "step") continue;
     StepNumbers& step = steps.emplace_back();
     step.loss = Number(json, "loss");
     step.grad_norm = Number(json, "grad_norm");

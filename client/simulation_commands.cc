@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "client/cost_file.h"
+#include "client/json_file.h"
 #include "client/output.h"
 #include "client/report.h"
 #include "client/simulation.h"
@@ -119,7 +120,7 @@ std::string ToJsonLines(const std::vector<Row>& rows) {
       line["measured_peak_bytes"] = step.measured_peak_bytes;
       line["peak_error"] = step.peak_error();
     }
-    absl::StrAppend(&text, line.dump(), "\n");
+    absl::StrAppend(&text, JsonText(line), "\n");
   }
   return text;
 }

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/file/mapped_file.h"
 #include "base/status_macros.h"
+#include "client/json_file.h"
 #include "nlohmann/json.hpp"
 #include "schedule/trace.h"
 
@@ -27,10 +26,8 @@ std::string PathOf(const v1::Job& job, int rank) {
 absl::StatusOr<json> ReadTraceFile(const v1::Job& job, int rank) {
   RETURN_IF_ERROR(CheckMeasured(job));
   const std::string path = PathOf(job, rank);
-  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
-  json trace = json::parse(file.bytes().begin(), file.bytes().end(), nullptr,
-                           /*allow_exceptions=*/false);
-  const json& facts = trace.is_object() ? trace["otherData"] : trace;
+  ASSIGN_OR_RETURN(json trace, ReadJsonFile(path));
+  const json& facts = trace["otherData"];
   const bool is_trace = facts.is_object() && trace["traceEvents"].is_array() &&
                         facts.value("format", "") == schedule::kTraceFormat &&
                         facts.value("rank", -1) == rank;
@@ -188,11 +185,10 @@ absl::StatusOr<std::string> Merge(const v1::Job& job) {
 }
 
 absl::StatusOr<std::vector<double>> ReadStepSeconds(const std::string& path) {
-  std::ifstream file(path);
+  ASSIGN_OR_RETURN(const std::vector<json> lines, ReadJsonLines(path));
   std::vector<double> seconds;
-  for (std::string line; std::getline(file, line);) {
-    const json step = json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!step.is_object() || step.value("kind", "") != "step") continue;
+  for (const json& step : lines) {
+    if (step.value("kind", json()) != "step") continue;
     if (step.value("step", 0) > 1) {
       seconds.push_back(step.value("step_seconds", 0.0));
     }

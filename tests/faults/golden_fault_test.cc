@@ -20,6 +20,7 @@
 #include "base/status_matchers.h"
 #include "checkpoint/format/safetensors_writer.h"
 #include "client/golden_case.h"
+#include "client/golden_taps.h"
 #include "client/golden_tensors.h"
 #include "client/params_diff.h"
 #include "client/run_results.h"
@@ -59,13 +60,24 @@ client::GoldenOptions Options() {
   return options;
 }
 
-absl::Status WriteBatches() {
+// `logits` of the first step, of positions that predict: [kBatch, kTokens - 1,
+// kVocab].
+absl::Status WriteBatches(const std::vector<float>& logits) {
   std::mt19937 random(5);
   std::vector<int64_t> ids(kSteps * kBatch * kTokens);
   for (int64_t& id : ids) id = random() % kVocab;
+  std::vector<float> all;
+  constexpr int kPredicting = (kTokens - 1) * kVocab;
+  for (int i = 0; i < kBatch; ++i) {
+    const auto begin = logits.begin() + i * kPredicting;
+    all.insert(all.end(), begin, begin + kPredicting);
+    all.resize(all.size() + kVocab);
+  }
   checkpoint::SafetensorsWriter writer;
   RETURN_IF_ERROR(writer.Add("input_ids", DType::kI64,
                              {kSteps, kBatch, kTokens}, ids.data()));
+  RETURN_IF_ERROR(writer.Add("logits_step0", DType::kF32,
+                             {kBatch, kTokens, kVocab}, all.data()));
   return writer.Write(ModelFolder() + "/batch.safetensors");
 }
 
@@ -119,7 +131,8 @@ absl::StatusOr<std::unique_ptr<Cluster>> StartCluster(
 absl::Status MakeReference() {
   std::filesystem::create_directories(ModelFolder());
   RETURN_IF_ERROR(service::WriteMixtral(ModelFolder()));
-  RETURN_IF_ERROR(WriteBatches());
+  RETURN_IF_ERROR(
+      WriteBatches(std::vector<float>(kBatch * (kTokens - 1) * kVocab)));
   WriteExpected(std::vector<client::StepNumbers>(kSteps));
   ASSIGN_OR_RETURN(const client::GoldenCase golden,
                    client::ReadGoldenCase(ModelFolder()));
@@ -132,6 +145,10 @@ absl::Status MakeReference() {
   const std::string artifacts = result.job.artifacts();
   ASSIGN_OR_RETURN(const auto steps, client::ReadSteps(artifacts));
   WriteExpected(steps);
+  ASSIGN_OR_RETURN(const std::vector<float> logits,
+                   client::ReadTappedFloats(result.job.spec(), artifacts,
+                                            client::LogitsOf(golden), kBatch));
+  RETURN_IF_ERROR(WriteBatches(logits));
   RETURN_IF_ERROR(
       WriteTensors(golden, artifacts + "/gradients", client::kGradientTensors));
   return WriteTensors(golden, artifacts + "/parameters", client::kFinalTensors);
@@ -166,7 +183,7 @@ class GoldenFaultTest : public ::testing::Test {
       ++rows;
       if (!row["holds"]) broken[row["check"]] = row["worst"];
     }
-    EXPECT_EQ(rows, 4) << ReadFile(log);
+    EXPECT_EQ(rows, 5) << ReadFile(log);
     EXPECT_EQ(code, broken.empty() ? 0 : 1);
     return broken;
   }
