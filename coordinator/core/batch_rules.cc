@@ -168,7 +168,7 @@ constexpr RelationRule kRules[] = {
     {"batch.microbatch", "batch.microbatches",
      "left out (0) beside microbatches, else given", CheckMicrobatchGiven},
     {"batch.microbatches", "batch.global_batch,parallel.world",
-     "each 1 to 65536, their sum times world global_batch", CheckMicrobatches},
+     "each 1 to 65536, their sum global_batch / world", CheckMicrobatches},
     {"batch.global_batch", "batch.microbatch,parallel.world",
      "a multiple of microbatch * world", CheckBatch},
     {"batch.global_batch", "batch.microbatch,parallel.world,model.num_layers",

@@ -92,7 +92,7 @@ std::vector<RelationCase> BatchCases() {
       {"batch { microbatch: 0 microbatches: [65537, 1] }", "batch.microbatches",
        "each 1 to 65536", "microbatches[0]=65537"},
       {"batch { microbatch: 0 microbatches: [2, 1, 3] }", "batch.microbatches",
-       "their sum times world",
+       "their sum global_batch",
        "add up to 6, times parallel.world=2 to 12; batch.global_batch=4"},
       {"data { sequence_length: 1048576 } "
        "batch { global_batch: 131072 microbatch: 65536 }",
