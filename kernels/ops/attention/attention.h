@@ -21,9 +21,9 @@
 // included, is fp32.
 //
 // On CUDA: head_dim is at most 256, tensors are aligned to 16 bytes and
-// `scratch` is not used. In bf16, heads of 64 or 128 in sequences of a multiple
-// of 128 tokens go through cuDNN, whose tensor cores take what they multiply in
-// bf16: p, ds, and the parts of dk and dv that are summed over query heads.
+// `scratch` is not used. In bf16, tensor cores do the backward of heads of 64
+// and 128 and, in sequences of a multiple of 128 tokens, their forward. They
+// take what they multiply in bf16: p and ds, too.
 #ifndef WEFT_KERNELS_OPS_ATTENTION_ATTENTION_H_
 #define WEFT_KERNELS_OPS_ATTENTION_ATTENTION_H_
 

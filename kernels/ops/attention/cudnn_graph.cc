@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace weft::ops {
+namespace weft::ops::internal {
 namespace {
 
 // Queries and keys of scores.
@@ -173,14 +173,6 @@ void GraphBuilder::Reduce(cudnnReduceTensorOp_t reduction, CudnnTensor x,
   modes_.push_back(std::move(mode));
 }
 
-void GraphBuilder::Reshape(CudnnTensor x, CudnnTensor y) {
-  CudnnDescriptor& op =
-      AddOperation(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
-  op.Set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, tensors_[x - 1]);
-  op.Set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, tensors_[y - 1]);
-  Done(op);
-}
-
 CudnnDescriptor& GraphBuilder::AddPointwise(cudnnPointwiseMode_t pointwise,
                                             cudnnDataType_t compute,
                                             CudnnTensor x, CudnnTensor y,
@@ -267,4 +259,4 @@ CudnnPlan GraphBuilder::Compile(cudnnHandle_t handle, std::string* error) {
   return result;
 }
 
-}  // namespace weft::ops
+}  // namespace weft::ops::internal

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-namespace weft::ops {
+namespace weft::ops::internal {
 
 // Owns one descriptor of cuDNN's graph API. The first error of any call stays.
 class CudnnDescriptor {
@@ -103,7 +103,6 @@ class GraphBuilder {
   // All compute in fp32.
   void Matmul(CudnnTensor a, CudnnTensor b, CudnnTensor c);
   void Reduce(cudnnReduceTensorOp_t mode, CudnnTensor x, CudnnTensor y);
-  void Reshape(CudnnTensor x, CudnnTensor y);
   void Unary(cudnnPointwiseMode_t mode, CudnnTensor x, CudnnTensor y);
   void Binary(cudnnPointwiseMode_t mode, CudnnTensor x, CudnnTensor b,
               CudnnTensor y);
@@ -136,6 +135,6 @@ class GraphBuilder {
   std::string error_;
 };
 
-}  // namespace weft::ops
+}  // namespace weft::ops::internal
 
 #endif  // WEFT_KERNELS_OPS_ATTENTION_CUDNN_GRAPH_H_
