@@ -1,6 +1,7 @@
 #include "client/offline_plan.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -12,10 +13,7 @@
 namespace weft::client {
 namespace {
 
-using ::testing::Contains;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 
@@ -26,18 +24,15 @@ JobFile ReadExample(const std::vector<std::string>& sets) {
   return *std::move(file);
 }
 
-std::vector<std::string> Obstacles(const std::vector<std::string>& sets) {
-  const JobFile file = ReadExample(sets);
-  std::vector<std::string> texts;
-  for (const FieldError& error : PlanObstacles(file.job, file.origins)) {
-    texts.push_back(ToString(error));
-  }
-  return texts;
+// The refusal of the example with fields set.
+std::string Refusal(const std::vector<std::string>& sets) {
+  const auto plan = CompilePlan(ReadExample(sets).job, 0, 80);
+  EXPECT_THAT(plan.status(), StatusIs(absl::StatusCode::kInvalidArgument));
+  return std::string(plan.status().message());
 }
 
 TEST(OfflinePlanTest, TheExampleCompiles) {
   const JobFile file = ReadExample({});
-  EXPECT_THAT(PlanObstacles(file.job, file.origins), IsEmpty());
   ASSERT_OK_AND_ASSIGN(const v1::GetPlanResponse plan,
                        CompilePlan(file.job, 3, 100));
   EXPECT_THAT(plan.text(),
@@ -61,61 +56,40 @@ TEST(OfflinePlanTest, TheStepThatTapsIsShown) {
   EXPECT_THAT(plan.text(), HasSubstr("(head.logits)"));
 }
 
-TEST(OfflinePlanTest, WhatCannotBeCompiledIsNamedWithItsPlace) {
-  EXPECT_THAT(Obstacles({"parallel.ep=3"}),
-              Contains("--set: parallel.ep: 3 does not divide "
-                       "parallel.world=4"));
-  EXPECT_THAT(Obstacles({"parallel.ep=3"}),
-              Contains("--set: parallel.ep: 3 does not divide "
-                       "model.moe.num_experts=8"));
-  EXPECT_THAT(Obstacles({"parallel.world=0"}),
-              Contains("--set: parallel.world: is required and not set; must "
-                       "be 1 to 65536"));
-  EXPECT_THAT(Obstacles({"parallel.world=65537"}),
-              Contains("--set: parallel.world: 65537 is not in [1, 65536]"));
-  EXPECT_THAT(Obstacles({"model.attention.num_kv_heads=3"}),
-              Contains("--set: model.attention.num_kv_heads: 3 does not divide "
-                       "num_heads=4"));
-  EXPECT_THAT(Obstacles({"fsdp.buffer_slots=2147483647"}),
-              Contains("--set: fsdp.buffer_slots: 2147483647 is not in [0, "
-                       "1024]"));
-  EXPECT_THAT(Obstacles({"fsdp.buffer_slots=2", "fsdp.strategy=optim"}),
-              Contains("--set: fsdp.buffer_slots: must be 0 unless strategy is "
-                       "optim_grads_params"));
-  EXPECT_THAT(Obstacles({"model.moe.max_rows_factor=0.5"}),
-              Contains("--set: model.moe.max_rows_factor: 0.5 is not in "
-                       "[1, 65536]"));
-  EXPECT_THAT(Obstacles({"model.moe.top_k=9"}),
-              Contains("--set: model.moe.top_k: 9 is not in [1, 8]"));
-  EXPECT_THAT(Obstacles({"model.dense_layers=[4]"}),
-              Contains("--set: model.dense_layers[0]: 4 is not in [0, 3]"));
-  EXPECT_THAT(Obstacles({"batch.global_batch=65"}),
-              Contains("--set: batch.global_batch: 65 is not a multiple of "
-                       "batch.microbatch * parallel.world = 16"));
-}
-
-TEST(OfflinePlanTest, WhatIsNotGivenIsSaidToBeMissing) {
-  std::vector<std::string> texts;
-  for (const auto& error : PlanObstacles(v1::TrainingJob(), FieldOrigins())) {
-    texts.push_back(ToString(error));
+// By the rules of the coordinator, all of them.
+TEST(OfflinePlanTest, WhatIsNotLegalIsNotCompiled) {
+  const std::pair<std::vector<std::string>, const char*> cases[] = {
+      {{"parallel.ep=3"}, "parallel.ep=3"},
+      {{"parallel.world=0"}, "parallel.world is required and not set"},
+      {{"model.moe.router_loss.aux=-1"}, "model.moe.router_loss.aux=-1"},
+      {{"model.moe.router_loss.global_aux=-1"},
+       "model.moe.router_loss.global_aux=-1"},
+      {{"model.attention.head_dim=3"}, "model.attention.head_dim=3"},
+      {{"optimizer.learning_rate=-1"}, "optimizer.learning_rate=-1"},
+      {{"fsdp.prefetch_bytes=-5"}, "fsdp.prefetch_bytes=-5"},
+      {{"output.tap_step=1", "output.taps=[nope]"}, "nope"},
+      {{"model.moe.shared_expert_hidden_size=0",
+        "model.moe.shared_expert_gate=true"},
+       "model.moe.shared_expert_gate"},
+      {{"batch.global_batch=65"}, "batch.global_batch=65"},
+  };
+  for (const auto& [sets, says] : cases) {
+    EXPECT_THAT(Refusal(sets), HasSubstr(says));
   }
-  EXPECT_THAT(texts, ElementsAre("model: is required and not set",
-                                 "data: is required and not set",
-                                 "parallel: is required and not set",
-                                 "batch: is required and not set"));
-  EXPECT_THAT(Obstacles({"model.attention.num_heads=0"}),
-              ElementsAre("--set: model.attention.num_heads: is required and "
-                          "not set; must be 1 to 1024"));
+  EXPECT_THAT(CompilePlan(v1::TrainingJob(), 0, 80),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("model is required and not set")));
 }
 
-// It would take all of the memory to compile.
-TEST(OfflinePlanTest, AStepOfTooManyLayerPassesIsRefused) {
-  EXPECT_THAT(Obstacles({"model.num_layers=1024", "batch.global_batch=512"}),
-              IsEmpty());
-  EXPECT_THAT(Obstacles({"model.num_layers=1024", "batch.global_batch=528"}),
-              ElementsAre("--set: batch.global_batch: 33 microbatches of 1024 "
-                          "layers make 33792 layer passes in one step; at most "
-                          "32768"));
+// Their bytes are more than 64 bits can count.
+TEST(OfflinePlanTest, SizesWhoseBytesCannotBeCountedAreRefused) {
+  EXPECT_THAT(Refusal({"model.vocab_size=1048576", "model.hidden_size=65536",
+                       "model.moe={num_experts: 4096, top_k: 4096, "
+                       "expert_hidden_size: 1048576}",
+                       "data.sequence_length=1048576",
+                       "batch.global_batch=1048576", "batch.microbatch=65536",
+                       "parallel.world=16", "parallel.ep=16"}),
+              HasSubstr("1024 PiB"));
 }
 
 TEST(OfflinePlanTest, ARankOutsideTheWorldIsRefused) {

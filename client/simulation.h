@@ -24,7 +24,7 @@ struct PredictedStep {
 
 // Simulates a training step with balanced routing; null costs: those of a
 // modelled device. NOT_FOUND when the table lacks a class of ops; INTERNAL when
-// the job does not compile. Requires: PlanObstacles() finds none.
+// the job does not compile. Requires: the job is legal.
 absl::StatusOr<PredictedStep> PredictStep(const v1::TrainingJob& job,
                                           const schedule::CostTable* costs);
 

@@ -92,9 +92,6 @@ std::optional<v1::GetPlanResponse> CompileFile(Session& session,
     ReportError(session.err, file.status());
     return std::nullopt;
   }
-  if (file->errors.empty()) {
-    file->errors = PlanObstacles(file->job, file->origins);
-  }
   if (!file->errors.empty()) {
     ReportErrors(session.err, file->errors);
     return std::nullopt;
@@ -102,7 +99,7 @@ std::optional<v1::GetPlanResponse> CompileFile(Session& session,
   auto plan = CompilePlan(file->job, options.rank, session.columns);
   *job = std::move(file->job);
   if (plan.ok()) return *std::move(plan);
-  ReportError(session.err, plan.status());
+  ReportError(session.err, plan.status(), &file->origins);
   return std::nullopt;
 }
 

@@ -13,15 +13,16 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "base/status_matchers.h"
-#include "coordinator/core/test_jobs.h"
 #include "coordinator/http/test_http.h"
 #include "coordinator/service/test_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "schedule/rules/test_jobs.h"
 
 namespace weft::coordinator {
 namespace {
 
+using schedule::MakeLegalJob;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "coordinator/core/plan_compiler.h"
-#include "coordinator/core/validate.h"
+#include "schedule/rules/validate.h"
 #include "weft/v1/job.pb.h"
 #include "weft/v1/job_service.pb.h"
 
@@ -28,7 +28,7 @@ int64_t WireBytes(const CompiledPlan& plan) {
 absl::Status CheckWireBytes(const CompiledPlan& plan, int global_batch) {
   const int64_t bytes = WireBytes(plan);
   if (bytes <= kMaxPlanBytes) return absl::OkStatus();
-  return ToStatus(
+  return schedule::ToStatus(
       {{"batch.global_batch",
         absl::StrCat("batch.global_batch=", global_batch, " makes a plan of ",
                      plan.train.ops_size(), " ops and ", bytes,
@@ -40,8 +40,9 @@ absl::Status CheckWireBytes(const CompiledPlan& plan, int global_batch) {
 
 absl::StatusOr<AdmittedJob> Admit(const v1::TrainingJob& job,
                                   const PlanCompiler& compiler) {
-  Validation validation = Validate(job);
-  if (!validation.violations.empty()) return ToStatus(validation.violations);
+  schedule::Validation validation = schedule::Validate(job);
+  if (!validation.violations.empty())
+    return schedule::ToStatus(validation.violations);
   ASSIGN_OR_RETURN(CompiledPlan plan, compiler.Compile(job),
                    _ << "the job is legal but does not compile");
   RETURN_IF_ERROR(CheckWireBytes(plan, job.batch().global_batch()));
@@ -54,11 +55,13 @@ absl::StatusOr<AdmittedJob> Admit(const v1::TrainingJob& job,
 absl::StatusOr<v1::GetPlanResponse> DescribePlan(const v1::TrainingJob& job,
                                                  int rank,
                                                  const PlanCompiler& compiler) {
-  const Validation validation = Validate(job);
-  if (!validation.violations.empty()) return ToStatus(validation.violations);
+  const schedule::Validation validation = schedule::Validate(job);
+  if (!validation.violations.empty())
+    return schedule::ToStatus(validation.violations);
   if (rank < 0 || rank >= job.parallel().world()) {
-    return ToStatus({{"rank", absl::StrCat("rank=", rank, "; must be 0 to ",
-                                           job.parallel().world() - 1)}});
+    return schedule::ToStatus(
+        {{"rank", absl::StrCat("rank=", rank, "; must be 0 to ",
+                               job.parallel().world() - 1)}});
   }
   ASSIGN_OR_RETURN(PlanTexts texts, compiler.Describe(job, rank));
   v1::GetPlanResponse response;

@@ -13,14 +13,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "base/describe.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "coordinator/core/admission.h"
-#include "coordinator/core/describe.h"
 #include "coordinator/core/dispatcher.h"
 #include "coordinator/core/job_state.h"
-#include "coordinator/core/validate.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "schedule/rules/validate.h"
 #include "weft/v1/job_service.pb.h"
 
 namespace weft::coordinator {
@@ -57,7 +57,7 @@ absl::Status Dispatcher::RestoreJobLocked(v1::Job job) {
   auto active = std::make_unique<ActiveJob>();
   active->job = std::move(job);
   v1::Job& restored = active->job;
-  const Validation validation = Validate(restored.spec());
+  const schedule::Validation validation = schedule::Validate(restored.spec());
   if (JobRun::IsCancelling(restored)) {
     ledger_.Move(&restored, v1::JOB_STATE_CANCELLED, restored.message());
   } else if (restored.state() != v1::JOB_STATE_QUEUED) {
@@ -67,7 +67,7 @@ absl::Status Dispatcher::RestoreJobLocked(v1::Job job) {
                               restored.step(), "; submit it again"));
   } else if (!validation.violations.empty()) {
     ledger_.Move(&restored, v1::JOB_STATE_FAILED,
-                 NotLegal(ToStatus(validation.violations)));
+                 NotLegal(schedule::ToStatus(validation.violations)));
   } else {
     queue_.push_back(restored.id());
     if (options_.observer != nullptr) options_.observer->OnJobState(restored);
@@ -105,7 +105,7 @@ void Dispatcher::CompileNext() {
 absl::StatusOr<v1::Job> Dispatcher::Submit(
     const v1::SubmitJobRequest& request) {
   if (request.request_id().size() > kMaxRequestIdSize) {
-    return ToStatus(
+    return schedule::ToStatus(
         {{"request_id",
           absl::StrCat("request_id has ", request.request_id().size(),
                        " bytes; must have at most ", kMaxRequestIdSize)}});
@@ -245,13 +245,13 @@ absl::StatusOr<v1::ListJobsResponse> Dispatcher::List(
   int64_t begin = 0;
   if (!request.page_token().empty() &&
       (!absl::SimpleAtoi(request.page_token(), &begin) || begin <= 0)) {
-    return ToStatus(
+    return schedule::ToStatus(
         {{"page_token",
           absl::StrCat("page_token=", Quoted(request.page_token()),
                        "; must be the next_page_token of a response")}});
   }
   if (request.page_size() < 0) {
-    return ToStatus(
+    return schedule::ToStatus(
         {{"page_size", absl::StrCat("page_size=", request.page_size(),
                                     "; must be 0 or more")}});
   }

@@ -13,14 +13,16 @@
 #include "coordinator/core/dispatcher.h"
 #include "coordinator/core/dispatcher_fixture.h"
 #include "coordinator/core/test_fakes.h"
-#include "coordinator/core/test_jobs.h"
-#include "coordinator/core/validate.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "schedule/rules/test_jobs.h"
+#include "schedule/rules/validate.h"
 
 namespace weft::coordinator {
 namespace {
 
+using schedule::MakeJobWith;
+using schedule::MakeLegalJob;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -139,7 +141,7 @@ TEST_F(DispatcherTest, RefusedJobsLeaveTheStoreAlone) {
   EXPECT_THAT(job, StatusIs(absl::StatusCode::kInvalidArgument,
                             AllOf(HasSubstr("2 rules"), HasSubstr("steps=-1"),
                                   HasSubstr("model.vocab_size=1"))));
-  EXPECT_TRUE(job.status().GetPayload(kBadRequestUrl).has_value());
+  EXPECT_TRUE(job.status().GetPayload(schedule::kBadRequestUrl).has_value());
   ASSERT_OK_AND_ASSIGN(JobPage page, store_.ListJobs(10, 0));
   EXPECT_THAT(page.jobs, IsEmpty());
   // The request id is free for the job put right.

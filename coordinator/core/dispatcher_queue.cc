@@ -15,8 +15,8 @@
 #include "coordinator/core/job_state.h"
 #include "coordinator/core/membership.h"
 #include "coordinator/core/prepare.h"
-#include "coordinator/core/validate.h"
 #include "schedule/memory_plan.h"
+#include "schedule/rules/validate.h"
 #include "weft/v1/job_service.pb.h"
 #include "weft/worker/v1/worker_control_service.pb.h"
 
@@ -129,7 +129,7 @@ absl::Status Dispatcher::CheckFitLocked(const CompiledPlan& plan) {
     most = std::max(most, member->info.device_memory_bytes());
   }
   const v1::MemoryPlan& memory = plan.summary.memory();
-  return ToStatus(
+  return schedule::ToStatus(
       {{"model",
         absl::StrCat("a rank needs ", schedule::TotalBytes(memory),
                      " bytes of device memory: parameters ",

@@ -11,14 +11,15 @@
 #include "coordinator/core/dispatcher.h"
 #include "coordinator/core/dispatcher_fixture.h"
 #include "coordinator/core/test_fakes.h"
-#include "coordinator/core/test_jobs.h"
 #include "glog/logging.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "schedule/rules/test_jobs.h"
 
 namespace weft::coordinator {
 namespace {
 
+using schedule::MakeLegalJob;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;

@@ -13,13 +13,14 @@
 #include "base/status_matchers.h"
 #include "coordinator/core/dispatcher_fixture.h"
 #include "coordinator/core/test_fakes.h"
-#include "coordinator/core/test_jobs.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "schedule/rules/test_jobs.h"
 
 namespace weft::coordinator {
 namespace {
 
+using schedule::MakeLegalJob;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;

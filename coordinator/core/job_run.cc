@@ -15,7 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "coordinator/core/describe.h"
+#include "base/describe.h"
 #include "glog/logging.h"
 #include "weft/v1/job_service.pb.h"
 #include "weft/worker/v1/worker_control_service.pb.h"

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "coordinator/core/describe.h"
+#include "base/describe.h"
 #include "google/protobuf/timestamp.pb.h"
 #include "weft/v1/cluster_service.pb.h"
 #include "weft/worker/v1/worker_control_service.pb.h"

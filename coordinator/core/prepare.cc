@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "coordinator/core/job_rules.h"
 #include "coordinator/core/plan_compiler.h"
+#include "schedule/rules/job_rules.h"
 #include "weft/v1/job_service.pb.h"
 #include "weft/worker/v1/worker_control_service.pb.h"
 
@@ -25,7 +25,7 @@ worker::v1::AttachResponse MakePrepare(const v1::Job& job,
   *prepare.mutable_job() = job.spec();
   prepare.mutable_binding()->set_rank(rank);
   prepare.mutable_binding()->set_world(job.spec().parallel().world());
-  prepare.mutable_binding()->set_ep(ExpertParallelSize(job.spec()));
+  prepare.mutable_binding()->set_ep(schedule::ExpertParallelSize(job.spec()));
   *prepare.mutable_train() = plan.train;
   if (plan.eval.has_value()) *prepare.mutable_eval() = *plan.eval;
   if (plan.tapped.has_value()) *prepare.mutable_tapped() = *plan.tapped;
@@ -36,7 +36,7 @@ worker::v1::AttachResponse MakePrepare(const v1::Job& job,
 
 std::vector<v1::GroupDeadline> GroupDeadlines(const v1::TrainingJob& job) {
   const int world = job.parallel().world();
-  const int ep = ExpertParallelSize(job);
+  const int ep = schedule::ExpertParallelSize(job);
   const int64_t timeout_ms = job.limits().collective_timeout_ms() != 0
                                  ? job.limits().collective_timeout_ms()
                                  : kDefaultCollectiveTimeoutMs;

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "coordinator/core/describe.h"
+#include "base/describe.h"
 
 namespace weft::coordinator {
 namespace {

@@ -5,13 +5,15 @@
 #include "base/status_matchers.h"
 #include "coordinator/core/admission.h"
 #include "coordinator/core/prepare.h"
-#include "coordinator/core/test_jobs.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "schedule/rules/test_jobs.h"
 
 namespace weft::coordinator {
 namespace {
 
+using schedule::MakeJobWith;
+using schedule::MakeLegalJob;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 

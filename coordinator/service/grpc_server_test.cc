@@ -21,18 +21,20 @@
 #include "base/mutex.h"
 #include "base/status_matchers.h"
 #include "coordinator/core/dispatcher.h"
-#include "coordinator/core/job_rules.h"
 #include "coordinator/core/test_fakes.h"
-#include "coordinator/core/test_jobs.h"
 #include "coordinator/service/test_client.h"
 #include "coordinator/store/sqlite_store.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
+#include "schedule/rules/job_rules.h"
+#include "schedule/rules/test_jobs.h"
 
 namespace weft::coordinator {
 namespace {
 
+using schedule::MakeJobWith;
+using schedule::MakeLegalJob;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -189,7 +191,7 @@ TEST_F(GrpcServerTest, TheWorstJobIsRefusedWithAllItsViolations) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   // The ranges, ten enums, the name and the prefix.
   EXPECT_EQ(BadRequestOf(status).field_violations_size(),
-            RangeRules().size() + 12);
+            schedule::RangeRules().size() + 12);
 }
 
 TEST_F(GrpcServerTest, TakesMessagesOfManyMegabytes) {

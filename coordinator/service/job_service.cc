@@ -14,10 +14,10 @@
 #include "coordinator/core/admission.h"
 #include "coordinator/core/dispatcher.h"
 #include "coordinator/core/plan_compiler.h"
-#include "coordinator/core/validate.h"
 #include "coordinator/core/watch_hub.h"
 #include "coordinator/service/status.h"
 #include "coordinator/service/task_threads.h"
+#include "schedule/rules/validate.h"
 #include "weft/v1/job_service.grpc.pb.h"
 #include "weft/v1/job_service.pb.h"
 
@@ -170,7 +170,7 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
   ServerUnaryReactor* ListRules(CallbackServerContext* context,
                                 const v1::ListRulesRequest* request,
                                 v1::ListRulesResponse* response) override {
-    *response = AllRules();
+    *response = schedule::AllRules();
     return FinishNow(context, absl::OkStatus());
   }
 
@@ -191,9 +191,10 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
                               const v1::GetPlanRequest* request,
                               v1::GetPlanResponse* response) override {
     if (request->target_case() == v1::GetPlanRequest::TARGET_NOT_SET) {
-      return FinishNow(context, ToStatus({{"target",
-                                           "neither job_id nor job is set; "
-                                           "one of them is required"}}));
+      return FinishNow(context,
+                       schedule::ToStatus({{"target",
+                                            "neither job_id nor job is set; "
+                                            "one of them is required"}}));
     }
     return FinishLater(context,
                        [=] { return Answer(PlanOf(*request), response); });
@@ -201,7 +202,7 @@ class JobServiceImpl final : public v1::JobService::CallbackService {
 
  private:
   static absl::Status NoJob() {
-    return ToStatus({{"job", "job is required and not set"}});
+    return schedule::ToStatus({{"job", "job is required and not set"}});
   }
 
   absl::StatusOr<v1::GetPlanResponse> PlanOf(

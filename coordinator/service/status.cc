@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
-#include "coordinator/core/describe.h"
+#include "base/describe.h"
 #include "google/protobuf/any.pb.h"
 #include "google/rpc/status.pb.h"
 

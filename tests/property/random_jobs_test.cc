@@ -17,18 +17,18 @@
 #include "absl/strings/str_format.h"
 #include "base/sanitized.h"
 #include "base/status_matchers.h"
-#include "coordinator/core/validate.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "schedule/arena.h"
 #include "schedule/plan.h"
+#include "schedule/rules/validate.h"
 #include "tests/property/random_job.h"
 #include "worker/exec/testing/delayed_run.h"
 
 namespace weft::tests {
 namespace {
 
-using coordinator::Violation;
+using schedule::Violation;
 using ::testing::Contains;
 using ::testing::Field;
 
@@ -88,7 +88,7 @@ class RandomJobsTest : public ::testing::Test {
     SCOPED_TRACE(job.ShortDebugString());
     Counts& counts = counts_[KindOf(job)];
     ++counts.generated;
-    const auto violations = coordinator::Validate(job).violations;
+    const auto violations = schedule::Validate(job).violations;
     const std::string broken = BrokenRule(job);
     if (!broken.empty()) {
       ASSERT_THAT(violations, Contains(Field(&Violation::field, broken)));

@@ -1,7 +1,7 @@
 #include "absl/types/span.h"
-#include "coordinator/core/job_rules.h"
+#include "schedule/rules/job_rules.h"
 
-namespace weft::coordinator {
+namespace weft::schedule {
 namespace {
 
 // Field, what is commonly refused, why it is legal here.
@@ -45,4 +45,4 @@ absl::Span<const LiftedRule> LiftedRules() { return kLiftedRules; }
 
 absl::Span<const LiftedRule> AbsentFeatures() { return kAbsentFeatures; }
 
-}  // namespace weft::coordinator
+}  // namespace weft::schedule

@@ -1,11 +1,11 @@
-#include "coordinator/core/describe.h"
+#include "base/describe.h"
 
 #include <limits>
 #include <string>
 
 #include "gtest/gtest.h"
 
-namespace weft::coordinator {
+namespace weft {
 namespace {
 
 TEST(DescribeTest, FormatsNumbers) {
@@ -44,4 +44,4 @@ TEST(DescribeTest, ListsDivisors) {
 }
 
 }  // namespace
-}  // namespace weft::coordinator
+}  // namespace weft

@@ -1,4 +1,4 @@
-#include "coordinator/core/describe.h"
+#include "base/describe.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 
-namespace weft::coordinator {
+namespace weft {
 namespace {
 
 constexpr size_t kQuotedSize = 48;
@@ -71,4 +71,4 @@ std::string CommonDivisors(int64_t a, int64_t b) {
   return Divisors(gcd, gcd);
 }
 
-}  // namespace weft::coordinator
+}  // namespace weft

@@ -1,4 +1,4 @@
-#include "coordinator/core/name_globs.h"
+#include "schedule/rules/name_globs.h"
 
 #include <algorithm>
 #include <set>
@@ -8,7 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "base/nearest_name.h"
 
-namespace weft::coordinator {
+namespace weft::schedule {
 namespace {
 
 // "layers.*.qkv" for "layers.12.qkv".
@@ -33,4 +33,4 @@ std::string NearestGlobs(absl::string_view pattern,
   return KnownNames(WithoutIndices(pattern), {globs.begin(), globs.end()});
 }
 
-}  // namespace weft::coordinator
+}  // namespace weft::schedule

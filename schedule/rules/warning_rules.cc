@@ -4,10 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "coordinator/core/job_rules.h"
+#include "schedule/rules/job_rules.h"
 #include "weft/v1/job.pb.h"
 
-namespace weft::coordinator {
+namespace weft::schedule {
 namespace {
 
 using Finding = std::optional<std::string>;
@@ -93,4 +93,4 @@ constexpr WarningRule kWarningRules[] = {
 
 absl::Span<const WarningRule> WarningRules() { return kWarningRules; }
 
-}  // namespace weft::coordinator
+}  // namespace weft::schedule

@@ -1,4 +1,5 @@
-// Decides whether a job is legal. Nothing else in Weft does.
+// Decides whether a job is legal. Nothing else in Weft does: the coordinator
+// refuses a job by it, and weftctl plans none that would be refused.
 //
 // A job is looked at field by field: required messages, unknown fields and enum
 // values, ranges; then the rules over several fields, for those whose fields
@@ -8,8 +9,8 @@
 //   if (!validation.violations.empty()) return ToStatus(validation.violations);
 //
 // Pure functions.
-#ifndef WEFT_COORDINATOR_CORE_VALIDATE_H_
-#define WEFT_COORDINATOR_CORE_VALIDATE_H_
+#ifndef WEFT_SCHEDULE_RULES_VALIDATE_H_
+#define WEFT_SCHEDULE_RULES_VALIDATE_H_
 
 #include <string>
 #include <vector>
@@ -19,7 +20,7 @@
 #include "weft/v1/job.pb.h"
 #include "weft/v1/job_service.pb.h"
 
-namespace weft::coordinator {
+namespace weft::schedule {
 
 struct Violation {
   std::string field;        // path from the job, e.g. "model.vocab_size"
@@ -46,6 +47,6 @@ inline constexpr absl::string_view kBadRequestUrl =
 // for the trailers of a call. Requires: `violations` is not empty.
 absl::Status ToStatus(const std::vector<Violation>& violations);
 
-}  // namespace weft::coordinator
+}  // namespace weft::schedule
 
-#endif  // WEFT_COORDINATOR_CORE_VALIDATE_H_
+#endif  // WEFT_SCHEDULE_RULES_VALIDATE_H_

@@ -3,11 +3,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "coordinator/core/job_rules.h"
 #include "schedule/plan.h"
+#include "schedule/rules/job_rules.h"
 #include "weft/v1/job.pb.h"
 
-namespace weft::coordinator {
+namespace weft::schedule {
 namespace {
 
 using Finding = std::optional<std::string>;
@@ -50,4 +50,4 @@ constexpr RelationRule kRules[] = {
 
 absl::Span<const RelationRule> FsdpRules() { return kRules; }
 
-}  // namespace weft::coordinator
+}  // namespace weft::schedule

@@ -1,13 +1,13 @@
 // Small texts for messages to people.
-#ifndef WEFT_COORDINATOR_CORE_DESCRIBE_H_
-#define WEFT_COORDINATOR_CORE_DESCRIBE_H_
+#ifndef WEFT_BASE_DESCRIBE_H_
+#define WEFT_BASE_DESCRIBE_H_
 
 #include <cstdint>
 #include <string>
 
 #include "absl/strings/string_view.h"
 
-namespace weft::coordinator {
+namespace weft {
 
 // `value` as people write it: 4, 0.5, 1e-05, nan.
 std::string FormatNumber(double value);
@@ -30,6 +30,6 @@ std::string Divisors(int64_t n, int64_t max);
 // The divisors shared by `a` and `b`. Requires: both >= 1.
 std::string CommonDivisors(int64_t a, int64_t b);
 
-}  // namespace weft::coordinator
+}  // namespace weft
 
-#endif  // WEFT_COORDINATOR_CORE_DESCRIBE_H_
+#endif  // WEFT_BASE_DESCRIBE_H_

@@ -1,7 +1,7 @@
 #include "absl/types/span.h"
-#include "coordinator/core/job_rules.h"
+#include "schedule/rules/job_rules.h"
 
-namespace weft::coordinator {
+namespace weft::schedule {
 namespace {
 
 // Field, other fields read, what is allowed.
@@ -24,4 +24,4 @@ constexpr WorkerRule kRules[] = {
 
 absl::Span<const WorkerRule> WorkerRules() { return kRules; }
 
-}  // namespace weft::coordinator
+}  // namespace weft::schedule

@@ -6,15 +6,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "base/describe.h"
 #include "base/glob.h"
-#include "coordinator/core/describe.h"
-#include "coordinator/core/job_rules.h"
-#include "coordinator/core/name_globs.h"
 #include "model/parameter_groups.h"
 #include "schedule/plan.h"
+#include "schedule/rules/job_rules.h"
+#include "schedule/rules/name_globs.h"
 #include "weft/v1/job.pb.h"
 
-namespace weft::coordinator {
+namespace weft::schedule {
 namespace {
 
 using Finding = std::optional<std::string>;
@@ -208,4 +208,4 @@ constexpr RelationRule kRules[] = {
 
 absl::Span<const RelationRule> OptimizerRules() { return kRules; }
 
-}  // namespace weft::coordinator
+}  // namespace weft::schedule

@@ -1,4 +1,4 @@
-#include "coordinator/core/validate.h"
+#include "schedule/rules/validate.h"
 
 #include <algorithm>
 #include <set>
@@ -15,15 +15,15 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "coordinator/core/describe.h"
-#include "coordinator/core/job_rules.h"
+#include "base/describe.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "google/rpc/error_details.pb.h"
+#include "schedule/rules/job_rules.h"
 #include "weft/v1/job.pb.h"
 
-namespace weft::coordinator {
+namespace weft::schedule {
 namespace {
 
 using ::google::protobuf::EnumDescriptor;
@@ -311,4 +311,4 @@ absl::Status ToStatus(const std::vector<Violation>& violations) {
   return status;
 }
 
-}  // namespace weft::coordinator
+}  // namespace weft::schedule

@@ -4,13 +4,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "coordinator/core/job_rules.h"
-#include "coordinator/core/test_jobs.h"
-#include "coordinator/core/validate.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "schedule/rules/job_rules.h"
+#include "schedule/rules/test_jobs.h"
+#include "schedule/rules/validate.h"
 
-namespace weft::coordinator {
+namespace weft::schedule {
 namespace {
 
 using ::testing::Contains;
@@ -385,4 +385,4 @@ TEST(AllRulesTest, WhatWorkersCheckAndWhatCannotBeAskedForIsListed) {
 }
 
 }  // namespace
-}  // namespace weft::coordinator
+}  // namespace weft::schedule

@@ -1,4 +1,4 @@
-#include "coordinator/core/test_jobs.h"
+#include "schedule/rules/test_jobs.h"
 
 #include <cstdlib>
 #include <iostream>
@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "coordinator/core/validate.h"
 #include "google/protobuf/text_format.h"
+#include "schedule/rules/validate.h"
 #include "weft/v1/job.pb.h"
 
-namespace weft::coordinator {
+namespace weft::schedule {
 namespace {
 
 constexpr char kLegalJob[] = R"pb(
@@ -69,4 +69,4 @@ std::vector<std::string> Descriptions(const Validation& validation,
   return descriptions;
 }
 
-}  // namespace weft::coordinator
+}  // namespace weft::schedule

@@ -4,10 +4,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "coordinator/core/describe.h"
-#include "coordinator/core/job_rules.h"
+#include "base/describe.h"
+#include "schedule/rules/job_rules.h"
 
-namespace weft::coordinator {
+namespace weft::schedule {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -56,7 +56,7 @@ constexpr RangeRule kRangeRules[] = {
     {"optimizer.warmup_steps", kValue, 0, 100000000},
     {"optimizer.beta1", kValue, 0, 1, false, true},
     {"optimizer.beta2", kValue, 0, 1, false, true},
-    {"optimizer.epsilon", kDefault, kTiny, 1 / kTiny},
+    {"optimizer.epsilon", kDefault, kTiny, 1e30},
     {"optimizer.weight_decay", kValue, 0, 1},
     {"optimizer.clip_norm", kValue, 0, kInfinity, false, true},
     {"optimizer.momentum", kValue, 0, 1, false, true},
@@ -99,4 +99,4 @@ absl::Span<const absl::string_view> RequiredMessages() {
   return kRequiredMessages;
 }
 
-}  // namespace weft::coordinator
+}  // namespace weft::schedule

@@ -3,10 +3,10 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "coordinator/core/job_rules.h"
+#include "schedule/rules/job_rules.h"
 #include "weft/v1/job.pb.h"
 
-namespace weft::coordinator {
+namespace weft::schedule {
 
 int KvHeads(const v1::TrainingJob& job) {
   const v1::AttentionConfig& attention = job.model().attention();
@@ -46,4 +46,4 @@ absl::Span<const RelationRule> RelationRules() {
   return all;
 }
 
-}  // namespace weft::coordinator
+}  // namespace weft::schedule

@@ -1,6 +1,7 @@
-#include "coordinator/core/validate.h"
+#include "schedule/rules/validate.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <set>
@@ -12,16 +13,17 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/describe.h"
 #include "base/status_matchers.h"
-#include "coordinator/core/job_rules.h"
-#include "coordinator/core/test_jobs.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 #include "google/rpc/error_details.pb.h"
 #include "gtest/gtest.h"
+#include "schedule/rules/job_rules.h"
+#include "schedule/rules/test_jobs.h"
 
-namespace weft::coordinator {
+namespace weft::schedule {
 namespace {
 
 using ::google::protobuf::Descriptor;
@@ -145,6 +147,9 @@ TEST_P(RangeTest, HoldsAtBothEnds) {
     EXPECT_THAT(WithValue(rule, above), SizeIs(1));
     EXPECT_THAT(WithValue(rule, rule.max), SizeIs(rule.max_excluded ? 1 : 0));
   }
+  // The ends that a refusal tells are those that hold.
+  EXPECT_EQ(std::strtod(FormatNumber(rule.min).c_str(), nullptr), rule.min);
+  EXPECT_EQ(std::strtod(FormatNumber(rule.max).c_str(), nullptr), rule.max);
   if (!is_double) return;
   EXPECT_THAT(WithValue(rule, std::nan("")), SizeIs(1));
   EXPECT_THAT(WithValue(rule, inf), SizeIs(1));
@@ -346,4 +351,4 @@ TEST(ToStatusTest, FitsTheTrailersOfACall) {
 }
 
 }  // namespace
-}  // namespace weft::coordinator
+}  // namespace weft::schedule

@@ -5,11 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "coordinator/core/describe.h"
-#include "coordinator/core/job_rules.h"
+#include "base/describe.h"
+#include "schedule/rules/job_rules.h"
 #include "weft/v1/job.pb.h"
 
-namespace weft::coordinator {
+namespace weft::schedule {
 namespace {
 
 using Finding = std::optional<std::string>;
@@ -147,4 +147,4 @@ constexpr RelationRule kRules[] = {
 
 absl::Span<const RelationRule> ModelRules() { return kRules; }
 
-}  // namespace weft::coordinator
+}  // namespace weft::schedule

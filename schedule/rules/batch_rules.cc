@@ -6,11 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "coordinator/core/describe.h"
-#include "coordinator/core/job_rules.h"
+#include "base/describe.h"
+#include "schedule/rules/job_rules.h"
 #include "weft/v1/job.pb.h"
 
-namespace weft::coordinator {
+namespace weft::schedule {
 namespace {
 
 using Finding = std::optional<std::string>;
@@ -198,4 +198,4 @@ int64_t Microbatches(const v1::TrainingJob& job) {
 
 absl::Span<const RelationRule> BatchRules() { return kRules; }
 
-}  // namespace weft::coordinator
+}  // namespace weft::schedule

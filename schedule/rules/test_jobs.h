@@ -1,15 +1,15 @@
 // Jobs for tests, and what validating them finds.
-#ifndef WEFT_COORDINATOR_CORE_TEST_JOBS_H_
-#define WEFT_COORDINATOR_CORE_TEST_JOBS_H_
+#ifndef WEFT_SCHEDULE_RULES_TEST_JOBS_H_
+#define WEFT_SCHEDULE_RULES_TEST_JOBS_H_
 
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "coordinator/core/validate.h"
+#include "schedule/rules/validate.h"
 #include "weft/v1/job.pb.h"
 
-namespace weft::coordinator {
+namespace weft::schedule {
 
 // A small legal job without warnings: 4 experts, two microbatches, 3 steps.
 v1::TrainingJob MakeLegalJob(int world = 2, int ep = 2);
@@ -23,6 +23,6 @@ std::vector<std::string> Fields(const Validation& validation);
 std::vector<std::string> Descriptions(const Validation& validation,
                                       absl::string_view field);
 
-}  // namespace weft::coordinator
+}  // namespace weft::schedule
 
-#endif  // WEFT_COORDINATOR_CORE_TEST_JOBS_H_
+#endif  // WEFT_SCHEDULE_RULES_TEST_JOBS_H_

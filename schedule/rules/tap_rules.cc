@@ -5,14 +5,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "coordinator/core/describe.h"
-#include "coordinator/core/job_rules.h"
-#include "coordinator/core/name_globs.h"
+#include "base/describe.h"
 #include "schedule/plan.h"
+#include "schedule/rules/job_rules.h"
+#include "schedule/rules/name_globs.h"
 #include "schedule/taps.h"
 #include "weft/v1/job.pb.h"
 
-namespace weft::coordinator {
+namespace weft::schedule {
 namespace {
 
 using Finding = std::optional<std::string>;
@@ -90,4 +90,4 @@ constexpr RelationRule kTapRules[] = {
 
 absl::Span<const RelationRule> TapRules() { return kTapRules; }
 
-}  // namespace weft::coordinator
+}  // namespace weft::schedule

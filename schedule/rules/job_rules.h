@@ -4,8 +4,8 @@
 // RelationRules() tie fields together. Presence of required messages, known
 // enum values and known fields are checked for every field alike; see
 // validate.h, which applies all of this.
-#ifndef WEFT_COORDINATOR_CORE_JOB_RULES_H_
-#define WEFT_COORDINATOR_CORE_JOB_RULES_H_
+#ifndef WEFT_SCHEDULE_RULES_JOB_RULES_H_
+#define WEFT_SCHEDULE_RULES_JOB_RULES_H_
 
 #include <cstdint>
 #include <optional>
@@ -16,7 +16,7 @@
 #include "google/protobuf/descriptor.h"
 #include "weft/v1/job.pb.h"
 
-namespace weft::coordinator {
+namespace weft::schedule {
 
 // What a number that is not set (zero) means.
 enum class WhenZero {
@@ -116,6 +116,6 @@ int ExpertParallelSize(const v1::TrainingJob& job);
 int KvHeads(const v1::TrainingJob& job);
 int64_t HeadDim(const v1::TrainingJob& job);
 
-}  // namespace weft::coordinator
+}  // namespace weft::schedule
 
-#endif  // WEFT_COORDINATOR_CORE_JOB_RULES_H_
+#endif  // WEFT_SCHEDULE_RULES_JOB_RULES_H_
