@@ -18,8 +18,8 @@
 // own in fp32. Operands that all begin on a 16-byte boundary give the same bits
 // from anywhere; a call with one that does not may sum in another order.
 // Products of bf16 are summed by the tensor cores, so the bits differ from
-// those of the same numbers in fp32. Streams other than "compute" have too
-// little workspace for a product.
+// those of the same numbers in fp32. What is added to a bf16 C is first held
+// apart in workspace, which only the stream "compute" has enough of.
 #ifndef WEFT_KERNELS_OPS_GEMM_GEMM_H_
 #define WEFT_KERNELS_OPS_GEMM_GEMM_H_
 

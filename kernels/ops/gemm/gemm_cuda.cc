@@ -1,20 +1,15 @@
+#include <algorithm>
 #include <cstddef>
 
 #include "kernels/device/cuda/launch.h"
 #include "kernels/ops/cuda_form.h"
 #include "kernels/ops/gemm/blaslt_cuda.h"
 #include "kernels/ops/gemm/gemm.h"
+#include "kernels/ops/gemm/parts.h"
 #include "kernels/ops/gemm/product_cuda.h"
 
 namespace weft::ops {
 namespace {
-
-void ZeroRows(const GemmArgs& g, device::Stream& stream) {
-  const int64_t size = SizeOf(g.c.dtype);
-  device::cuda::Check(cudaMemset2DAsync(g.c.data, g.ldc * size, 0, g.n * size,
-                                        g.m, device::cuda::Handle(stream)),
-                      "Gemm: cudaMemset2DAsync", stream);
-}
 
 // Whether the library's one rounding of alpha * product + C is that of adding a
 // product computed apart: C holds the product exactly as it was summed.
@@ -40,17 +35,27 @@ bool TryBlasLt(const GemmArgs& g, device::Stream& stream) {
   return true;
 }
 
-void Run(const GemmArgs& args, device::Stream& stream) {
-  if (args.m == 0 || args.n == 0) return;
-  const GemmArgs g = internal::WithLeadingDimensions(args);
-  if (g.k == 0) {
-    if (!g.accumulate) ZeroRows(g, stream);
-    return;
-  }
-  if (internal::IsForBlasLt(g) && TryBlasLt(g, stream)) return;
+void RunPart(const GemmArgs& g, device::Stream& stream) {
+  if (g.k > 0 && internal::IsForBlasLt(g) && TryBlasLt(g, stream)) return;
   internal::Product product;
   product.gemm = g;
   internal::SimtProduct(product, stream);
+}
+
+void Run(const GemmArgs& args, device::Stream& stream) {
+  if (args.m == 0 || args.n == 0) return;
+  const GemmArgs g = internal::WithLeadingDimensions(args);
+  // Whether it is added or not, so that both give the same bits.
+  const int64_t rows =
+      AddsInPlace(g) ? g.m
+                     : internal::RowsOfPart(g.m, g.ldc * SizeOf(g.c.dtype));
+  for (int64_t row = 0; row < g.m; row += rows) {
+    GemmArgs part = g;
+    part.m = std::min(rows, g.m - row);
+    part.a = g.a + row * (g.transpose_a ? 1 : g.lda);
+    part.c = g.c + row * g.ldc;
+    RunPart(part, stream);
+  }
 }
 
 [[maybe_unused]] const bool kGemm = RegisterCudaForm<&Gemm>(&Run);

@@ -58,6 +58,10 @@ __device__ inline void WaitFor(uint64_t* barrier, uint32_t parity) {
   }
 }
 
+__device__ inline void PrefetchToL2(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
 // Orders this thread's ordinary stores to shared memory before what tensor
 // cores and bulk loads do with it next.
 __device__ inline void FenceAsyncProxy() {

@@ -116,6 +116,77 @@ __device__ inline void Put(const Tensor& c, int64_t index, bool accumulate,
   }
 }
 
+// `columns` of four elements from `index` on; the rest are zeros.
+__device__ inline float4 ReadFour(const Tensor& c, int64_t index,
+                                  bool is_vector, int columns) {
+  if (is_vector && columns == 4) {
+    if (c.dtype == DType::kF32) {
+      return *reinterpret_cast<const float4*>(
+          static_cast<const float*>(c.data) + index);
+    }
+    const uint2 pairs = *reinterpret_cast<const uint2*>(
+        static_cast<const __nv_bfloat16*>(c.data) + index);
+    const float2 low =
+        __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pairs.x));
+    const float2 high =
+        __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pairs.y));
+    return make_float4(low.x, low.y, high.x, high.y);
+  }
+  float values[4] = {};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (i >= columns) continue;
+    values[i] = c.dtype == DType::kF32
+                    ? static_cast<const float*>(c.data)[index + i]
+                    : __bfloat162float(
+                          static_cast<const __nv_bfloat16*>(c.data)[index + i]);
+  }
+  return make_float4(values[0], values[1], values[2], values[3]);
+}
+
+// c = value, or `old` + value with both roundings of `accumulate`, for
+// `columns` of four elements from `index` on. `value` as for Put.
+__device__ inline void PutFour(const Tensor& c, int64_t index, bool is_vector,
+                               int columns, bool accumulate, const float4& old,
+                               const float4& value) {
+  float values[4] = {value.x, value.y, value.z, value.w};
+  const float olds[4] = {old.x, old.y, old.z, old.w};
+  const bool is_f32 = c.dtype == DType::kF32;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (!accumulate) continue;
+    values[i] = AddTo(
+        olds[i],
+        is_f32 ? values[i] : __bfloat162float(__float2bfloat16_rn(values[i])));
+  }
+  if (is_f32) {
+    float* const at = static_cast<float*>(c.data) + index;
+    if (is_vector && columns == 4) {
+      *reinterpret_cast<float4*>(at) =
+          make_float4(values[0], values[1], values[2], values[3]);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i < columns) at[i] = values[i];
+    }
+    return;
+  }
+  auto* const at = static_cast<__nv_bfloat16*>(c.data) + index;
+  if (is_vector && columns == 4) {
+    const __nv_bfloat162 low = __floats2bfloat162_rn(values[0], values[1]);
+    const __nv_bfloat162 high = __floats2bfloat162_rn(values[2], values[3]);
+    *reinterpret_cast<uint2*>(at) =
+        make_uint2(reinterpret_cast<const uint32_t&>(low),
+                   reinterpret_cast<const uint32_t&>(high));
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (i < columns) at[i] = __float2bfloat16_rn(values[i]);
+  }
+}
+
 }  // namespace weft::ops::internal
 
 #endif  // WEFT_KERNELS_OPS_GEMM_PRODUCT_CUDA_CUH_

@@ -37,8 +37,8 @@ struct Product {
 // Any formats, sizes and alignment, products in fp32, without tensor cores.
 void SimtProduct(const Product& product, device::Stream& stream);
 
-// Whether WgmmaProduct takes it: operands in bf16, each with rows of a multiple
-// of 16 bytes on a 16-byte boundary, and not both transposed.
+// Whether WgmmaProduct takes it: no size is 0, operands are bf16, rows of all
+// matrices begin on 16-byte boundaries, and not both operands are transposed.
 bool IsForWgmma(const Product& product);
 
 // On Hopper's tensor cores, summed in fp32. Requires: IsForWgmma.
