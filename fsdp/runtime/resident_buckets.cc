@@ -96,6 +96,13 @@ absl::StatusOr<std::unique_ptr<ResidentBuckets>> ResidentBuckets::Create(
   return state;
 }
 
+std::vector<const device::Buffer*> ResidentBuckets::SharedBuffers() const {
+  std::vector<const device::Buffer*> shared = {weights_.get(),
+                                               gradients_.get()};
+  if (node_weights_ != nullptr) shared.push_back(node_weights_.get());
+  return shared;
+}
+
 void RoundWeights(const ResidentBuckets& buckets, int bucket,
                   device::Stream& stream) {
   const BucketView& main = buckets.weights(bucket);

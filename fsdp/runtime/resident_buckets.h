@@ -89,6 +89,9 @@ class ResidentBuckets {
     return {staging_->data(), gradients(bucket).data.dtype};
   }
 
+  // What other ranks fetch slices from: weights and gradients.
+  std::vector<const device::Buffer*> SharedBuffers() const;
+
   // Bytes of the main weights this rank holds, padding included.
   int64_t main_weight_bytes() const { return weights_->bytes(); }
 

@@ -27,6 +27,10 @@ struct Segment {
   int32_t peer = 0;    // rank inside the group; the own rank is a local copy
   int64_t offset = 0;  // bytes from the begin of the send or receive buffer
   int64_t bytes = 0;
+  // Of a received segment: where it lies in the peer's send buffer, in bytes
+  // from its begin. Backends that fetch it from there need it; the others
+  // ignore it.
+  int64_t peer_offset = -1;
 };
 
 // The collectives of one group. Every member calls the same methods in the same
@@ -56,6 +60,15 @@ class Communicator {
   // Prepares staging so that no later call allocates whose larger buffer (of
   // send and recv) holds up to `bytes`.
   virtual absl::Status Reserve(int64_t bytes) = 0;
+
+  // Names device memory that later calls send from, each buffer one allocation
+  // of Device::Allocate() that outlives the communicator. Backends that let
+  // peers fetch from it need it; they return when all members have called.
+  // Once, before the collectives. The default does nothing.
+  virtual absl::Status RegisterMemory(
+      absl::Span<const device::Buffer* const> buffers) {
+    return absl::OkStatus();
+  }
 
   // recv[r] = rank r's send; `recv` holds size() * bytes. `send` may be the own
   // slice of `recv`.

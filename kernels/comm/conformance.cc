@@ -14,12 +14,14 @@ namespace {
 // One rank's part of a run, as work of a stream.
 struct RankWork {
   std::function<absl::Status(device::Stream&)> body;
+  bool has_run = false;
   absl::Status status;
   std::unique_ptr<device::Stream> stream;
 };
 
 absl::Status RunWork(void* arg, device::Stream& stream) {
   auto& work = *static_cast<RankWork*>(arg);
+  work.has_run = true;
   work.status = work.body(stream);
   return absl::OkStatus();  // other ranks' streams go on
 }
@@ -85,15 +87,15 @@ std::vector<absl::Status> CommunicatorConformance::RunOn(
     auto stream = own->CreateStream(absl::StrCat("rank", rank));
     EXPECT_OK(stream);
     work[rank].stream = *std::move(stream);
-    work[rank].status = absl::UnknownError("did not run");
   }
   for (RankWork& one : work) {
     if (one.stream == nullptr) continue;
     // A stream may run its work on the thread that launches it.
     threads.emplace_back([&one] {
       one.stream->Launch(&RunWork, &one);
-      // The device may have failed with what the body returned.
-      (void)one.stream->Synchronize();
+      // A device that has failed drops work; else its error is the body's own.
+      const absl::Status device = one.stream->Synchronize();
+      if (!one.has_run) one.status = device;
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -54,8 +54,10 @@ struct WorldUnderTest {
   int ranks = 1;
   std::function<absl::StatusOr<std::unique_ptr<TestWorld>>(TestWorldOptions)>
       create;
-  // Whether errors name the ranks that did not come, and sizes that differ.
-  bool knows_its_peers = true;
+  // Whether errors name the ranks that did not come.
+  bool names_absent_ranks = true;
+  // Whether sizes that differ between ranks are an error that names them.
+  bool compares_sizes = true;
 };
 
 inline void PrintTo(const WorldUnderTest& world, std::ostream* os) {

@@ -52,7 +52,7 @@ TEST_P(CommunicatorConformance, AbsentRankIsNamedWhenTheDeadlineHasPassed) {
             AllOf(HasSubstr("group world"), HasSubstr("all_reduce number 0"),
                   HasSubstr("dispatch.forward"), HasSubstr("layer 3"),
                   HasSubstr("microbatch 1"),
-                  HasSubstr(GetParam().knows_its_peers ? missing : ""))));
+                  HasSubstr(GetParam().names_absent_ranks ? missing : ""))));
   }
 }
 
@@ -121,7 +121,7 @@ TEST_P(CommunicatorConformance, CancellationWakesSleepersSoon) {
     std::vector<char> data(1 << 20);
     std::vector<Segment> all;
     for (int peer = 0; peer < ranks(); ++peer) {
-      all.push_back({peer, peer * 1000, 1000});
+      all.push_back({peer, peer * 1000, 1000, rank * 1000});
     }
     sleepers.Enter();
     return comm.AllToAllV(data.data(), all, data.data() + (1 << 19), all,
@@ -151,7 +151,7 @@ TEST_P(CommunicatorConformance, FiredTokenStopsTheNextCollective) {
 }
 
 TEST_P(CommunicatorConformance, SegmentsOfDifferingSizesAreAnErrorWithBoth) {
-  if (ranks() == 1 || !GetParam().knows_its_peers) return;
+  if (ranks() == 1 || !GetParam().compares_sizes) return;
   CreateWorld(absl::Seconds(2));
   const auto statuses = RunOn(communicators_, [&](int rank, Communicator& comm,
                                                   device::Stream& stream) {

@@ -45,8 +45,9 @@ absl::Status CheckRows(Communicator& comm, int turn, int64_t count,
   const int64_t half = count / 2 * 4;
   for (int r = 0; r < n; ++r) {
     const int64_t begin = r * count * 4;
-    segments.push_back({r, begin + half, count * 4 - half});
-    segments.push_back({r, begin, half});
+    const int64_t there = comm.rank() * count * 4;
+    segments.push_back({r, begin + half, count * 4 - half, there + half});
+    segments.push_back({r, begin, half, there});
     for (int64_t i = 0; i < count; ++i) {
       sent[r * count + i] = RowOf(comm.rank(), r, i + turn);
     }

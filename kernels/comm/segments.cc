@@ -67,12 +67,19 @@ absl::Status PairSegments(
 
 absl::Status CopySegments(const SentSegments& sent,
                           const ReceivedSegments& received) {
-  return PairSegments(sent.segments, sent.receiver, received.segments,
-                      received.sender,
-                      [&](const Segment& from, const Segment& to) {
-                        CopyBytes(At(received.data, to.offset),
-                                  At(sent.data, from.offset), from.bytes);
-                      });
+  absl::Status elsewhere;
+  const absl::Status paired = PairSegments(
+      sent.segments, sent.receiver, received.segments, received.sender,
+      [&](const Segment& from, const Segment& to) {
+        if (to.peer_offset >= 0 && to.peer_offset != from.offset) {
+          elsewhere.Update(absl::InvalidArgumentError(absl::StrCat(
+              "a segment of ", to.bytes, " bytes lies at offset ", from.offset,
+              " of the peer's send buffer, not at ", to.peer_offset)));
+        }
+        CopyBytes(At(received.data, to.offset), At(sent.data, from.offset),
+                  from.bytes);
+      });
+  return paired.ok() ? elsewhere : paired;
 }
 
 }  // namespace weft::comm

@@ -36,7 +36,8 @@ struct ReceivedSegments {
   int sender = 0;
 };
 
-// Copies what PairSegments() pairs, with its errors.
+// Copies what PairSegments() pairs, with its errors; and INVALID_ARGUMENT when
+// a received one says that it lies elsewhere at the sender.
 absl::Status CopySegments(const SentSegments& sent,
                           const ReceivedSegments& received);
 

@@ -35,6 +35,14 @@ TEST(CopySegmentsTest, PutsTheKthSegmentIntoTheKthAndSkipsOthersAndEmptyOnes) {
   EXPECT_EQ(received, "bc..a.");
 }
 
+TEST(CopySegmentsTest, WrongOffsetAtThePeerIsNamed) {
+  char data[8] = {};
+  EXPECT_OK(CopySegments({data, {{0, 2, 3}}, 0}, {data, {{0, 2, 3, 2}}, 0}));
+  EXPECT_THAT(CopySegments({data, {{0, 2, 3}}, 0}, {data, {{0, 2, 3, 4}}, 0}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("at offset 2"), HasSubstr("not at 4"))));
+}
+
 TEST(CopySegmentsTest, SizesThatDifferAreNamed) {
   char data[8] = {};
   EXPECT_THAT(

@@ -194,8 +194,17 @@ absl::Status EngineImpl::ReserveCommunicators() {
        {comms.gather_dp, comms.gather_edp, comms.reduce_dp, comms.reduce_edp}) {
     RETURN_IF_ERROR(comm->Reserve(bucket_bytes));
   }
-  return comms.control->Reserve(plan_.world.size * int64_t{sizeof(double)} *
-                                control_layout_.doubles());
+  RETURN_IF_ERROR(comms.control->Reserve(
+      plan_.world.size * int64_t{sizeof(double)} * control_layout_.doubles()));
+  // What is sent lies in the arena or with the buckets, but for the records of
+  // the control collective.
+  std::vector<const device::Buffer*> sent = buckets_->SharedBuffers();
+  sent.push_back(arena_.get());
+  for (comm::Communicator* comm : {comms.ep, comms.gather_dp, comms.gather_edp,
+                                   comms.reduce_dp, comms.reduce_edp}) {
+    RETURN_IF_ERROR(comm->RegisterMemory(sent));
+  }
+  return absl::OkStatus();
 }
 
 void EngineImpl::DescribeParameters() {

@@ -55,6 +55,16 @@ absl::Span<const comm::Segment> Routing::SentChunks(int64_t row_bytes,
     out[e].bytes = rows * row_bytes;
     row += rows;
   }
+  for (int owner = 0; owner < ranks_; ++owner) {
+    int64_t there = 0;
+    for (int64_t e = owner * local_experts_; e < (owner + 1) * local_experts_;
+         ++e) {
+      for (int source = 0; source < ranks_; ++source) {
+        if (source == rank_) out[e].peer_offset = there * row_bytes;
+        there += count(source, e);
+      }
+    }
+  }
   return {out, static_cast<size_t>(experts_)};
 }
 
@@ -69,6 +79,16 @@ absl::Span<const comm::Segment> Routing::ReceivedChunks(
       chunk.offset = row * row_bytes;
       chunk.bytes = rows * row_bytes;
       row += rows;
+    }
+  }
+  for (int source = 0; source < ranks_; ++source) {
+    int64_t there = 0;
+    for (int64_t e = 0; e < (rank_ + 1) * local_experts_; ++e) {
+      const int64_t local = e - rank_ * local_experts_;
+      if (local >= 0) {
+        out[source * local_experts_ + local].peer_offset = there * row_bytes;
+      }
+      there += count(source, e);
     }
   }
   return {out, static_cast<size_t>(experts_)};

@@ -42,11 +42,12 @@ class Routing {
   void FillExpertOffsets(int64_t* offsets) const;
 
   // Chunks of the rows this rank sends, as they lie in its send buffer; one a
-  // global expert.
+  // global expert. At the peer they lie in its received buffer.
   absl::Span<const comm::Segment> SentChunks(int64_t row_bytes,
                                              comm::Segment* out) const;
   // Chunks of the rows this rank's experts get, as they lie in the received
-  // buffer; one for each source rank and local expert.
+  // buffer; one for each source rank and local expert. At the peer they lie in
+  // its send buffer.
   absl::Span<const comm::Segment> ReceivedChunks(int64_t row_bytes,
                                                  comm::Segment* out) const;
 

@@ -1,5 +1,6 @@
 #include "worker/layers/routing.h"
 
+#include <array>
 #include <vector>
 
 #include "base/status_matchers.h"
@@ -59,13 +60,14 @@ TEST(RoutingTest, ChunksOfBothEndsMatch) {
     for (int to = 0; to < 2; ++to) {
       Routing(shape, from, kCounts).SentChunks(4, sent.data());
       Routing(shape, to, kCounts).ReceivedChunks(4, received.data());
-      std::vector<int64_t> there;
-      std::vector<int64_t> here;
+      // Of each end: how long, where here and where there.
+      std::vector<std::array<int64_t, 3>> there;
+      std::vector<std::array<int64_t, 3>> here;
       for (const comm::Segment& s : sent) {
-        if (s.peer == to) there.push_back(s.bytes);
+        if (s.peer == to) there.push_back({s.bytes, s.offset, s.peer_offset});
       }
       for (const comm::Segment& s : received) {
-        if (s.peer == from) here.push_back(s.bytes);
+        if (s.peer == from) here.push_back({s.bytes, s.peer_offset, s.offset});
       }
       EXPECT_EQ(there, here) << from << " to " << to;
     }

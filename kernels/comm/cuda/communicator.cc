@@ -74,6 +74,7 @@ absl::Status CudaCommunicator::Enqueue(const CollectiveId& id,
     if (link_->watchdog->failed()) return absl::CancelledError("failed before");
     ::sched_yield();
   }
+  running_ = id;
   progress_->Begin(id);
   RETURN_IF_ERROR(body(stream));
   return progress_->End(stream);

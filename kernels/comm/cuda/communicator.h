@@ -87,6 +87,10 @@ class CudaCommunicator : public Communicator, public Watched {
 
   Link& link() { return *link_; }
   const std::vector<int>& ranks() const { return group_.ranks; }
+  // For what a transport enqueues by itself.
+  Progress& progress() { return *progress_; }
+  // The collective that is being enqueued.
+  const CollectiveId& running() const { return running_; }
 
   // What a transport does: enqueue on `stream`, in a group of two or more, for
   // device memory and sizes above 0. Arguments as those of Communicator.
@@ -130,6 +134,7 @@ class CudaCommunicator : public Communicator, public Watched {
   const std::shared_ptr<Link> link_;
   const GroupOptions group_;
   const std::unique_ptr<Progress> progress_;
+  CollectiveId running_;
   int64_t sequence_ = 0;           // collectives begun
   std::vector<CopyPiece> pieces_;  // of one call
   std::atomic<int64_t> wire_bytes_{0};

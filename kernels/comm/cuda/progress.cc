@@ -4,7 +4,6 @@
 
 #include "absl/memory/memory.h"
 #include "base/status_macros.h"
-#include "kernels/comm/cuda/stream_memory.h"
 #include "kernels/device/cuda/core.h"
 
 namespace weft::comm::cuda {
@@ -43,7 +42,8 @@ absl::Status Progress::End(cudaStream_t stream) {
     MutexLock lock(&mu_);
     number = static_cast<uint32_t>(begun_);
   }
-  return WriteValue(number, counter_, stream);
+  write_.Write(number, counter_);
+  return write_.Enqueue(stream);
 }
 
 std::optional<PendingCollective> Progress::Oldest(SteadyTime now) {

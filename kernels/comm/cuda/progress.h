@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "kernels/comm/collective.h"
+#include "kernels/comm/cuda/stream_memory.h"
 
 namespace weft::comm::cuda {
 
@@ -58,6 +59,7 @@ class Progress {
   int64_t DoneLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   uint32_t* const counter_;  // pinned; of those done, modulo 2^32
+  StreamMemoryOps write_;
   mutable Mutex mu_;
   std::vector<PendingCollective> slots_ ABSL_GUARDED_BY(mu_);
   int64_t begun_ ABSL_GUARDED_BY(mu_) = 0;

@@ -64,6 +64,24 @@ absl::Status LoopbackCommunicator::Reserve(int64_t) {
   return absl::OkStatus();  // nothing is staged
 }
 
+absl::Status LoopbackCommunicator::RegisterMemory(
+    absl::Span<const device::Buffer* const> buffers) {
+  registered_.assign(buffers.begin(), buffers.end());
+  return absl::OkStatus();
+}
+
+absl::Status LoopbackCommunicator::CheckRegistered(const void* send) const {
+  if (registered_.empty() || size() == 1) return absl::OkStatus();
+  for (const device::Buffer* buffer : registered_) {
+    const std::byte* const at = static_cast<const std::byte*>(send);
+    if (at >= buffer->data() && at < buffer->data() + buffer->bytes()) {
+      return absl::OkStatus();
+    }
+  }
+  return absl::InvalidArgumentError(
+      "what is sent lies in no registered memory");
+}
+
 Call LoopbackCommunicator::MakeCall(CollectiveKind kind,
                                     const CollectiveTag& tag) const {
   Call call;
@@ -136,7 +154,8 @@ absl::Status LoopbackCommunicator::ReduceScatter(const void* send, void* recv,
                                                  device::Stream&,
                                                  const CollectiveTag& tag) {
   Call call = MakeCall(CollectiveKind::kReduceScatter, tag);
-  const absl::Status valid = CheckSummable(dtype, elements);
+  absl::Status valid = CheckSummable(dtype, elements);
+  if (valid.ok() && elements > 0) valid = CheckRegistered(send);
   if (!valid.ok()) return Refuse(call.id, valid);
   call.send = send;
   call.recv = recv;
@@ -166,7 +185,8 @@ absl::Status LoopbackCommunicator::AllReduce(void* data, int64_t elements,
                                              DType dtype, device::Stream&,
                                              const CollectiveTag& tag) {
   Call call = MakeCall(CollectiveKind::kAllReduce, tag);
-  const absl::Status valid = CheckDivisible(dtype, elements, size());
+  absl::Status valid = CheckDivisible(dtype, elements, size());
+  if (valid.ok() && elements > 0) valid = CheckRegistered(data);
   if (!valid.ok()) return Refuse(call.id, valid);
   call.send = data;
   call.recv = data;
@@ -197,6 +217,7 @@ absl::Status LoopbackCommunicator::AllToAllV(const void* send,
   Call call = MakeCall(CollectiveKind::kAllToAllV, tag);
   absl::Status valid = CheckSegments(sends, size());
   if (valid.ok()) valid = CheckSegments(recvs, size());
+  if (valid.ok() && !sends.empty()) valid = CheckRegistered(send);
   if (!valid.ok()) return Refuse(call.id, valid);
   call.send = send;
   call.recv = recv;

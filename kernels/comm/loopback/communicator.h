@@ -39,6 +39,10 @@ class LoopbackCommunicator : public Communicator, public CancellationListener {
   int rank() const override { return options_.member; }
   int size() const override { return group_->size(); }
   absl::Status Reserve(int64_t bytes) override;
+  // Needs none, but refuses other memory from then on where a backend that
+  // needs it would.
+  absl::Status RegisterMemory(
+      absl::Span<const device::Buffer* const> buffers) override;
   absl::Status AllGather(const void* send, void* recv, int64_t bytes,
                          device::Stream& stream,
                          const CollectiveTag& tag) override;
@@ -70,6 +74,7 @@ class LoopbackCommunicator : public Communicator, public CancellationListener {
   // Meets the others, runs `copy` when all calls match, and meets them again.
   absl::Status Exchange(const Call& call, Copy copy, int64_t wire_bytes);
   absl::Status CheckSameCall(const Call& call) const;
+  absl::Status CheckRegistered(const void* send) const;
 
   absl::Status CopyAllGather(const Call& call);
   absl::Status CopyReduceScatter(const Call& call);
@@ -84,6 +89,7 @@ class LoopbackCommunicator : public Communicator, public CancellationListener {
   const std::shared_ptr<Group> group_;
   const MemberOptions options_;
   std::vector<const void*> sources_;  // of a sum; one per member
+  std::vector<const device::Buffer*> registered_;
   int64_t sequence_ = 0;
   std::atomic<int64_t> wire_bytes_{0};
 };

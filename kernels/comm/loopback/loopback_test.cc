@@ -13,6 +13,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/comm/conformance.h"
+#include "kernels/device/cpu/cpu_device.h"
+#include "kernels/device/device.h"
 
 namespace weft::comm {
 namespace {
@@ -103,6 +105,33 @@ TEST_P(LoopbackTest, DifferentSizesAndOpsOfOneKindFail) {
     for (const absl::Status& status : statuses) {
       EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
                                    HasSubstr("ranks disagree")));
+    }
+  }
+}
+
+TEST_P(LoopbackTest, OtherMemoryThanThatRegisteredIsRefused) {
+  ASSERT_OK_AND_ASSIGN(auto device, device::CreateCpuDevice({}));
+  ASSERT_OK_AND_ASSIGN(world_, CreateWith({ranks()}, nullptr));
+  communicators_ = CreateGroup("edp", all_ranks(), 0);
+  for (const bool is_registered : {true, false}) {
+    const auto statuses = RunOn(communicators_, [&](int, Communicator& comm,
+                                                    device::Stream& stream) {
+      const auto kCategory = device::MemoryCategory::kArena;
+      const auto memory = device->Allocate(64, kCategory);
+      const auto other = device->Allocate(64, kCategory);
+      absl::Status status = comm.RegisterMemory({memory->get()});
+      device::Buffer& sent = is_registered ? **memory : **other;
+      status.Update(comm.AllReduce(sent.data(), 16, DType::kF32, stream, kTag));
+      status.Update(comm.Barrier(stream, kTag));  // nobody frees it before
+      return status;
+    });
+    for (const absl::Status& status : statuses) {
+      if (is_registered) {
+        EXPECT_OK(status);
+      } else {
+        EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
+                                     HasSubstr("no registered memory")));
+      }
     }
   }
 }

@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "kernels/comm/conformance.h"
 #include "kernels/comm/cuda/testing/cuda_world.h"
+#include "kernels/comm/cuda/testing/test_device.h"
 
 namespace weft::comm {
 namespace {
@@ -74,7 +75,7 @@ class NcclTestWorld : public cuda::CudaTestWorld {
       options.name = absl::StrCat("stream", stream);
       options.rank = rank;
       options.world = test.ranks;
-      options.deadline = test.deadline;
+      options.deadline = cuda::Capped(test.deadline);
       options.cancellation = test.cancellation;
       options.device = devices_[rank].get();
       options.ordinal = cuda::GpuOfRank(rank);
@@ -104,7 +105,8 @@ absl::StatusOr<std::unique_ptr<TestWorld>> CreateNccl(
 std::vector<WorldUnderTest> WorldsThatFit() {
   std::vector<WorldUnderTest> worlds;
   for (WorldUnderTest& world : WorldsUnderTest("nccl", &CreateNccl)) {
-    world.knows_its_peers = false;
+    world.names_absent_ranks = false;
+    world.compares_sizes = false;
     if (world.ranks <= std::max(1, cuda::NumGpus())) {
       worlds.push_back(std::move(world));
     }

@@ -13,15 +13,6 @@
 
 namespace weft::comm::cuda {
 
-// GPUs that this process sees; 0 without a driver.
-int NumGpus();
-
-// The GPU of a rank: ranks take turns.
-int GpuOfRank(int rank);
-
-// A device for tests: it takes little memory.
-absl::StatusOr<std::unique_ptr<device::Device>> CreateTestDevice(int ordinal);
-
 // Ranks as threads, each with a device of its own.
 class CudaTestWorld : public TestWorld {
  public:

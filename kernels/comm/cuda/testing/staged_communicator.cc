@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/memory/memory.h"
 #include "base/dtype.h"
 #include "base/status_macros.h"
 #include "glog/logging.h"
@@ -19,6 +20,13 @@ void CheckCuda(cudaError_t error) {
   CHECK(error == cudaSuccess) << cudaGetErrorString(error);
 }
 
+// Waits for the copy, which cudaMemcpy() does not always, but not for the whole
+// device: other ranks may wait there for this one.
+void CopyToDevice(void* to, const void* from, int64_t bytes) {
+  CheckCuda(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+  CheckCuda(cudaStreamSynchronize(cudaStreamLegacy));
+}
+
 // Where the last segment ends.
 int64_t EndOf(absl::Span<const Segment> segments) {
   int64_t end = 0;
@@ -30,6 +38,17 @@ int64_t EndOf(absl::Span<const Segment> segments) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<StagedCommunicator>> StagedCommunicator::Create(
+    std::unique_ptr<Communicator> inner, device::Device& device) {
+  ASSIGN_OR_RETURN(
+      auto memory,
+      device.Allocate(2 * kStagedBytes, device::MemoryCategory::kArena));
+  RETURN_IF_ERROR(inner->Reserve(kStagedBytes));
+  RETURN_IF_ERROR(inner->RegisterMemory({memory.get()}));
+  return absl::WrapUnique(
+      new StagedCommunicator(std::move(inner), std::move(memory)));
+}
 
 StagedCommunicator::Range StagedCommunicator::Sent(const void* host,
                                                    int64_t bytes) const {
@@ -45,16 +64,12 @@ StagedCommunicator::Range StagedCommunicator::Received(void* host,
 }
 
 void StagedCommunicator::CopyIn(const Range& range) {
-  if (range.bytes == 0) return;
-  CheckCuda(cudaMemcpy(range.device, range.host, range.bytes,
-                       cudaMemcpyHostToDevice));
+  if (range.bytes > 0) CopyToDevice(range.device, range.host, range.bytes);
 }
 
 void StagedCommunicator::Guard(const Range& range) {
-  // Not on the whole device: other ranks may wait there for this one.
   const std::vector<unsigned char> guard(kGuardBytes, kGuardByte);
-  CheckCuda(cudaMemcpy(range.device + range.bytes, guard.data(), kGuardBytes,
-                       cudaMemcpyHostToDevice));
+  CopyToDevice(range.device + range.bytes, guard.data(), kGuardBytes);
 }
 
 absl::Status StagedCommunicator::Finish(const absl::Status& called,

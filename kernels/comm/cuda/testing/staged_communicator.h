@@ -28,10 +28,9 @@ inline constexpr int64_t kStagedBytes = int64_t{24} << 20;
 // Bytes behind what is received are checked not to change.
 class StagedCommunicator : public Communicator {
  public:
-  // `memory` is device memory of 2 * kStagedBytes.
-  StagedCommunicator(std::unique_ptr<Communicator> inner,
-                     std::shared_ptr<device::Buffer> memory)
-      : inner_(std::move(inner)), memory_(std::move(memory)) {}
+  // Reserves staging, takes memory and registers it with `inner`.
+  static absl::StatusOr<std::unique_ptr<StagedCommunicator>> Create(
+      std::unique_ptr<Communicator> inner, device::Device& device);
 
   Communicator& inner() { return *inner_; }
 
@@ -62,6 +61,10 @@ class StagedCommunicator : public Communicator {
                        const CollectiveTag& tag) override;
 
  private:
+  StagedCommunicator(std::unique_ptr<Communicator> inner,
+                     std::unique_ptr<device::Buffer> memory)
+      : memory_(std::move(memory)), inner_(std::move(inner)) {}
+
   // A range of host memory and where it lies on the device.
   struct Range {
     void* host = nullptr;
@@ -80,8 +83,8 @@ class StagedCommunicator : public Communicator {
   static absl::Status Finish(const absl::Status& called, const Range& range,
                              device::Stream& stream);
 
+  const std::unique_ptr<device::Buffer> memory_;  // outlives `inner_`
   const std::unique_ptr<Communicator> inner_;
-  const std::shared_ptr<device::Buffer> memory_;
 };
 
 }  // namespace weft::comm::cuda

@@ -1,0 +1,157 @@
+#include "kernels/comm/nvlink/nvlink.h"
+
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "kernels/comm/collective.h"
+#include "kernels/comm/cuda/communicator.h"
+#include "kernels/comm/nvlink/nvlink_address.h"
+#include "kernels/comm/nvlink/nvlink_communicator.h"
+#include "kernels/comm/nvlink/shared_board.h"
+#include "kernels/device/cuda/core.h"
+
+namespace weft::comm {
+namespace {
+
+static_assert(NvlinkTransport::kMaxRanks == nvlink::kMaxMembers, "");
+static_assert(NvlinkTransport::kMaxCommunicators == nvlink::kMaxGroups, "");
+
+absl::Status CheckOptions(const NvlinkTransportOptions& options) {
+  if (options.world < 1 || options.rank < 0 || options.rank >= options.world) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("transport ", options.name, ": rank ", options.rank,
+                     " of a world of ", options.world));
+  }
+  if (options.deadline <= absl::ZeroDuration() || options.device == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "transport ", options.name, " needs a deadline > 0 and a device, not ",
+        absl::FormatDuration(options.deadline), " and ",
+        options.device == nullptr ? "none" : "one"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<nvlink::Address> OwnAddress(
+    const NvlinkTransportOptions& options) {
+  nvlink::Address address;
+  address.stream = options.name;
+  address.rank = options.rank;
+  address.world = options.world;
+  ASSIGN_OR_RETURN(address.host, nvlink::HostIdentity());
+  return address;
+}
+
+absl::Status UseDevice(int ordinal) {
+  return device::cuda::ToStatus(cudaSetDevice(ordinal), "choosing the device");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<NvlinkTransport>> NvlinkTransport::Create(
+    NvlinkTransportOptions options) {
+  RETURN_IF_ERROR(CheckOptions(options));
+  RETURN_IF_ERROR(UseDevice(options.ordinal));
+  ASSIGN_OR_RETURN(nvlink::Address address, OwnAddress(options));
+  ASSIGN_OR_RETURN(auto own, nvlink::SharedBoard::Create(),
+                   _ << "transport " << options.name);
+  address.place = own->place();
+  cuda::Watchdog::Options watchdog;
+  watchdog.transport = options.name;
+  watchdog.rank = options.rank;
+  watchdog.deadline = options.deadline;
+  watchdog.cancellation = options.cancellation;
+  watchdog.device = options.device;
+  ASSIGN_OR_RETURN(auto dog, cuda::Watchdog::Create(std::move(watchdog)));
+  auto link = std::make_shared<cuda::Link>(
+      cuda::Link{std::move(dog), cuda::Staging(options.device)});
+  return absl::WrapUnique(new NvlinkTransport(std::move(options),
+                                              std::move(link), std::move(own),
+                                              nvlink::FormatAddress(address)));
+}
+
+NvlinkTransport::NvlinkTransport(NvlinkTransportOptions options,
+                                 std::shared_ptr<cuda::Link> link,
+                                 std::shared_ptr<nvlink::SharedBoard> own,
+                                 std::string address)
+    : options_(std::move(options)),
+      link_(std::move(link)),
+      own_(std::move(own)),
+      address_(std::move(address)) {}
+
+NvlinkTransport::~NvlinkTransport() {
+  link_->watchdog->Close();
+  link_->staging.Free();
+}
+
+absl::Status NvlinkTransport::Connect(absl::Span<const std::string> addresses) {
+  if (!boards_.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("transport ", options_.name, " is connected already"));
+  }
+  if (static_cast<int>(addresses.size()) != options_.world) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("transport ", options_.name, ": ", addresses.size(),
+                     " addresses for a world of ", options_.world));
+  }
+  RETURN_IF_ERROR(UseDevice(options_.ordinal));
+  ASSIGN_OR_RETURN(nvlink::Address expected, OwnAddress(options_));
+  std::vector<std::shared_ptr<nvlink::SharedBoard>> boards;
+  for (int peer = 0; peer < options_.world; ++peer) {
+    expected.rank = peer;
+    ASSIGN_OR_RETURN(
+        const std::string place, nvlink::ParsePlace(addresses[peer], expected),
+        _ << "transport " << options_.name << " of rank " << options_.rank);
+    if (peer == options_.rank) {
+      boards.push_back(own_);
+      continue;
+    }
+    ASSIGN_OR_RETURN(boards.emplace_back(), nvlink::SharedBoard::Open(place),
+                     _ << "transport " << options_.name << ", rank " << peer);
+  }
+  boards_ = std::move(boards);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>>
+NvlinkTransport::CreateCommunicator(absl::string_view name, int id,
+                                    absl::Span<const int> ranks) {
+  if (boards_.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "group ", name, ": transport ", options_.name, " is not connected"));
+  }
+  cuda::GroupOptions group;
+  RETURN_IF_ERROR(CheckGroup(name, ranks, options_.rank, &group.rank));
+  if (ranks.back() >= options_.world || ranks.size() > kMaxRanks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("group ", name, " of ", ranks.size(), " ranks up to ",
+                     ranks.back(), " of a world of ", options_.world,
+                     "; a group has at most ", kMaxRanks));
+  }
+  if (id < 0 || id >= kMaxCommunicators || !used_ids_.insert(id).second) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "group ", name, ": id ", id, " of transport ", options_.name,
+        " is not in [0, ", kMaxCommunicators, ") or used already"));
+  }
+  group.name = std::string(name);
+  group.ranks.assign(ranks.begin(), ranks.end());
+  std::vector<nvlink::BoardView> views;
+  for (int rank : ranks) {
+    const auto& board = boards_[rank];
+    views.push_back(
+        {board, &board->host()->groups[id], &board->device()->groups[id]});
+  }
+  RETURN_IF_ERROR(UseDevice(options_.ordinal));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<Communicator> communicator,
+      nvlink::NvlinkCommunicator::Create(link_, std::move(group),
+                                         options_.ordinal, std::move(views)));
+  return communicator;
+}
+
+absl::Status NvlinkTransport::status() const {
+  return link_->watchdog->status();
+}
+
+}  // namespace weft::comm

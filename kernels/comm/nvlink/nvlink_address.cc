@@ -1,0 +1,43 @@
+#include "kernels/comm/nvlink/nvlink_address.h"
+
+#include <fstream>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace weft::comm::nvlink {
+namespace {
+
+std::string Header(const Address& address) {
+  return absl::StrCat("weft.nvlink.1 stream=", address.stream,
+                      " rank=", address.rank, " world=", address.world,
+                      " host=", address.host, "\n");
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> HostIdentity() {
+  const char* const path = "/proc/sys/kernel/random/boot_id";
+  std::ifstream file(path);
+  std::string identity;
+  if (std::getline(file, identity) && !identity.empty()) return identity;
+  return absl::InternalError(absl::StrCat("cannot read ", path));
+}
+
+std::string FormatAddress(const Address& address) {
+  return Header(address) + address.place;
+}
+
+absl::StatusOr<std::string> ParsePlace(absl::string_view text,
+                                       const Address& expected) {
+  const std::string header = Header(expected);
+  if (absl::ConsumePrefix(&text, header)) return std::string(text);
+  const absl::string_view begin = text.substr(0, text.find('\n'));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the address in place ", expected.rank, " begins with \"",
+      begin.substr(0, 200), "\", not with \"", absl::StripSuffix(header, "\n"),
+      "\"; NVLink connects transports of one stream on one host"));
+}
+
+}  // namespace weft::comm::nvlink

@@ -1,0 +1,67 @@
+#include "kernels/comm/nvlink/shared_region.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+
+namespace weft::comm::nvlink {
+
+absl::StatusOr<std::unique_ptr<SharedRegion>> SharedRegion::Create(
+    int64_t bytes) {
+  const int fd = ::memfd_create("weft-nvlink", MFD_CLOEXEC);
+  if (fd < 0 || ::ftruncate(fd, bytes) != 0) {
+    const int error = errno;
+    if (fd >= 0) ::close(fd);
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the system gave no shared memory of ", bytes,
+                     " bytes (errno ", error, ")"));
+  }
+  return Map(fd, bytes);
+}
+
+absl::StatusOr<std::unique_ptr<SharedRegion>> SharedRegion::Open(
+    const std::string& place, int64_t bytes) {
+  const int fd = ::open(place.c_str(), O_RDWR | O_CLOEXEC);
+  struct stat found = {};
+  if (fd < 0 || ::fstat(fd, &found) != 0 || found.st_size != bytes) {
+    const int error = errno;
+    if (fd >= 0) ::close(fd);
+    return absl::UnavailableError(
+        absl::StrCat("no shared memory of ", bytes, " bytes at ", place,
+                     " (errno ", error, ", ", found.st_size,
+                     " bytes); its process must run on this host, in "
+                     "the same namespace of processes, as the same user"));
+  }
+  return Map(fd, bytes);
+}
+
+absl::StatusOr<std::unique_ptr<SharedRegion>> SharedRegion::Map(int fd,
+                                                                int64_t bytes) {
+  void* const data =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) {
+    const int error = errno;
+    ::close(fd);
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "cannot map ", bytes, " shared bytes (errno ", error, ")"));
+  }
+  return absl::WrapUnique(
+      new SharedRegion(fd, static_cast<std::byte*>(data), bytes));
+}
+
+SharedRegion::~SharedRegion() {
+  ::munmap(data_, bytes_);
+  ::close(fd_);
+}
+
+std::string SharedRegion::place() const {
+  return absl::StrCat("/proc/", ::getpid(), "/fd/", fd_);
+}
+
+}  // namespace weft::comm::nvlink
