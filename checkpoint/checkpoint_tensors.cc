@@ -1,6 +1,7 @@
 #include "checkpoint/checkpoint_tensors.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -56,6 +57,20 @@ void CheckTensor(const TensorSlice& slice, const SafetensorsView* found,
     problems.Add("of another type than F32, BF16 or F16",
                  absl::StrCat(slice.name, " ", Name(found->type)));
   }
+}
+
+// DATA_LOSS when one of `values`, elements from `first` on of a tensor, is no
+// finite number.
+absl::Status CheckFinite(absl::Span<const float> values,
+                         const SafetensorsView& tensor, int64_t first) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (std::isfinite(values[i])) continue;
+    return absl::DataLossError(absl::StrCat(
+        "tensor ", tensor.name, " ", ShapeText(tensor.shape), " has ",
+        values[i], " as element ", first + static_cast<int64_t>(i),
+        "; weights must be finite"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -121,8 +136,10 @@ absl::Status CheckpointTensors::Read(const model::ParamDecl& param,
         return absl::InvalidArgumentError(
             absl::StrCat(folder_, ": ", problems.Text()));
       }
-      CopyAsF32(*found, slice.begin + from - slice_begin,
-                out.subspan(from - begin, to - from));
+      const int64_t first = slice.begin + from - slice_begin;
+      const absl::Span<float> values = out.subspan(from - begin, to - from);
+      CopyAsF32(*found, first, values);
+      RETURN_IF_ERROR(Annotate(CheckFinite(values, *found, first), folder_));
     }
     slice_begin = slice_end;
   }

@@ -39,7 +39,8 @@ class CheckpointTensors {
 
   // Elements [begin, begin + out.size()) of the flattened whole-model
   // parameter, as f32 (from f32, bf16 or f16). INVALID_ARGUMENT when they are
-  // not inside the parameter, or Check() of a model with it would be: `out` is
+  // not inside the parameter, or Check() of a model with it would be;
+  // DATA_LOSS, naming tensor and element, when one is not finite: `out` is
   // undefined then.
   absl::Status Read(const model::ParamDecl& param, int64_t begin,
                     absl::Span<float> out) const;

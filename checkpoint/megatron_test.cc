@@ -1,5 +1,6 @@
 #include "checkpoint/megatron.h"
 
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <numeric>
@@ -132,6 +133,25 @@ TEST_F(MegatronCheckpointTest, AnyPartOfASliceCanBeRead) {
   std::vector<float> part(7);
   ASSERT_OK(checkpoint->Read(Param("layers.0.qkv"), 3, absl::MakeSpan(part)));
   EXPECT_THAT(part, ElementsAre(103, 108, 109, 110, 111, 104, 105));
+}
+
+TEST_F(MegatronCheckpointTest, AWeightThatIsNotFiniteIsNamed) {
+  for (const float wrong : {NAN, INFINITY}) {
+    Tensor& qkv = tensors_["decoder.layers.0.self_attention.linear_qkv.weight"];
+    qkv.values[8] = wrong;
+    const auto checkpoint = Open();
+    ASSERT_NE(checkpoint, nullptr);
+    std::vector<float> part(7);
+    EXPECT_THAT(
+        checkpoint->Read(Param("layers.0.qkv"), 3, absl::MakeSpan(part)),
+        StatusIs(absl::StatusCode::kDataLoss,
+                 AllOf(HasSubstr(folder_),
+                       HasSubstr("tensor decoder.layers.0.self_attention."
+                                 "linear_qkv.weight [16, 1] has "),
+                       HasSubstr(" as element 8; weights must be finite"))));
+    EXPECT_OK(checkpoint->Read(Param("layers.0.qkv"), 0,
+                               absl::MakeSpan(part).first(4)));
+  }
 }
 
 TEST_F(MegatronCheckpointTest, TensorsThatDoNotFitAreNamedOnceEach) {

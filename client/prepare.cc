@@ -1,6 +1,7 @@
 #include "client/prepare.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -51,6 +52,25 @@ absl::Status CheckPrefix(const std::string& prefix) {
                    "it, as in folder/text"));
 }
 
+// The dataset takes the place of its files when it is complete.
+absl::Status CheckNotInput(int fd, const std::string& input,
+                           const std::string& prefix) {
+  struct stat from;
+  if (fstat(fd, &from) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("reading ", input));
+  }
+  for (const char* extension : {".bin", ".idx"}) {
+    const std::string path = prefix + extension;
+    struct stat to;
+    if (stat(path.c_str(), &to) != 0) continue;
+    if (from.st_dev != to.st_dev || from.st_ino != to.st_ino) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the dataset's ", path, " would overwrite the text, ",
+                     input, "; choose another prefix"));
+  }
+  return absl::OkStatus();
+}
+
 // Only the last folder: a path with a slip in it is refused.
 absl::Status MakeFolderOf(const std::string& prefix) {
   const std::filesystem::path folder =
@@ -77,6 +97,7 @@ absl::StatusOr<PreparedText> PrepareBytes(const std::string& input,
   const auto closer = absl::MakeCleanup([&] {
     if (!is_stdin) close(fd);
   });
+  RETURN_IF_ERROR(CheckNotInput(fd, input, prefix));
   RETURN_IF_ERROR(MakeFolderOf(prefix));
   const HeldInterrupts interrupts;  // outlives the files that are not complete
   ASSIGN_OR_RETURN(auto writer, data::IndexedDatasetWriter::Create(

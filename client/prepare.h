@@ -20,9 +20,9 @@ struct PreparedText {
 
 // Tokenizes the file `input`, "-" for standard input, byte by byte into the
 // dataset `prefix`, as one document. Makes the folder of `prefix`, but none
-// above. INVALID_ARGUMENT when the text is empty or `prefix` names no file;
-// NOT_FOUND when there is no text or the folder cannot be made. An interrupt
-// ends it with nothing left behind.
+// above. INVALID_ARGUMENT when the text is empty, `prefix` names no file, or
+// the dataset would overwrite the text; NOT_FOUND when there is no text or the
+// folder cannot be made. An interrupt ends it with nothing left behind.
 absl::StatusOr<PreparedText> PrepareBytes(const std::string& input,
                                           const std::string& prefix);
 

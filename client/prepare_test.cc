@@ -54,6 +54,22 @@ TEST_F(PrepareTest, APrefixMustNameFiles) {
   EXPECT_THAT(Files(), UnorderedElementsAre("text", "d"));
 }
 
+TEST_F(PrepareTest, ATextIsNotOverwritten) {
+  for (const char* extension : {".bin", ".idx"}) {
+    const std::string text = folder_ + "/out" + extension;
+    std::ofstream(text) << "the only copy";
+    std::filesystem::create_symlink(text, folder_ + "/link");
+    for (const std::string& input : {text, folder_ + "/link"}) {
+      EXPECT_THAT(PrepareBytes(input, folder_ + "/out"),
+                  StatusIs(absl::StatusCode::kInvalidArgument,
+                           HasSubstr("would overwrite the text")));
+    }
+    EXPECT_EQ(std::filesystem::file_size(text), 13);
+    std::filesystem::remove(text);
+    std::filesystem::remove(folder_ + "/link");
+  }
+}
+
 TEST_F(PrepareTest, OneFolderIsMadeAtMost) {
   EXPECT_THAT(Prepare("/a/b/text"),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/a/b")));

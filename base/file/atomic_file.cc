@@ -1,10 +1,12 @@
 #include "base/file/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <utility>
 
@@ -16,6 +18,7 @@ namespace weft {
 namespace {
 
 constexpr size_t kBufferBytes = 1 << 20;
+constexpr int kMaxLinks = 40;  // as the system follows
 
 // Tells apart the files that one process writes at the same time.
 std::atomic<int> next_number{0};
@@ -37,10 +40,38 @@ absl::Status SyncFolderOf(const std::string& path) {
   return absl::OkStatus();
 }
 
+// What a link at `path` points to.
+absl::StatusOr<std::string> ReadLink(const std::string& path) {
+  char target[PATH_MAX];
+  const ssize_t size = readlink(path.c_str(), target, sizeof(target));
+  if (size < 0) return absl::ErrnoToStatus(errno, "reading the link " + path);
+  const std::string name(target, static_cast<size_t>(size));
+  if (!name.empty() && name[0] == '/') return name;
+  return path.substr(0, path.rfind('/') + 1) + name;
+}
+
+// Where a file that is named `path` has to be: behind links, which stay, also
+// those that lead to nothing yet.
+absl::StatusOr<std::string> Resolve(std::string path) {
+  const std::string name = path;
+  struct stat info;
+  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "creating ", path, ": what is there is not a regular file"));
+  }
+  for (int links = 0; links < kMaxLinks; ++links) {
+    if (lstat(path.c_str(), &info) != 0 || !S_ISLNK(info.st_mode)) return path;
+    ASSIGN_OR_RETURN(path, ReadLink(path), _ << "creating " << name);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("creating ", name, ": its links lead in a circle"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(
-    const std::string& path) {
+    const std::string& name) {
+  ASSIGN_OR_RETURN(const std::string path, Resolve(name));
   std::string temporary =
       absl::StrCat(path, ".tmp.", getpid(), ".", next_number.fetch_add(1));
   const int fd =

@@ -22,13 +22,16 @@ namespace weft {
 // Guarantees: `path` holds what it held before, or all that was appended. After
 // Commit() returns OK it holds the latter, also when the machine stops. A file
 // that is not committed leaves nothing behind, unless the process is killed:
-// then a file whose name begins with that of `path` and ".tmp" stays.
+// then a file whose name begins with that of `path` and ".tmp" stays. When
+// `path` is a symbolic link, all this is about what it leads to.
 // Errors are those of the system (NOT_FOUND, RESOURCE_EXHAUSTED and so on) and
 // name the path.
 // Thread-compatible.
 class AtomicFile {
  public:
-  // Requires: the folder exists.
+  // INVALID_ARGUMENT when something else than a regular file is at `path`, such
+  // as a folder, a pipe or a device, or it is a link of a circle. Requires: the
+  // folder exists.
   static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(
       const std::string& path);
   ~AtomicFile();

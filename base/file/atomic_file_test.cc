@@ -122,6 +122,38 @@ TEST_F(AtomicFileTest, RightsFollowTheUmask) {
   EXPECT_EQ(info.st_mode & 0777, 0644);
 }
 
+TEST_F(AtomicFileTest, ALinkStaysAndItsTargetIsWritten) {
+  std::filesystem::create_directory(folder_ + "/there");
+  std::filesystem::create_symlink("there/x", folder_ + "/relative");
+  std::filesystem::create_symlink(folder_ + "/relative", folder_ + "/link");
+  for (const char* content : {"new", "newer"}) {  // one that is not there first
+    ASSERT_OK_AND_ASSIGN(auto file, AtomicFile::Create(folder_ + "/link"));
+    ASSERT_OK(file->Append(content));
+    ASSERT_OK(file->Commit());
+    EXPECT_TRUE(std::filesystem::is_symlink(folder_ + "/link"));
+    EXPECT_TRUE(std::filesystem::is_symlink(folder_ + "/relative"));
+    EXPECT_FALSE(std::filesystem::is_symlink(folder_ + "/there/x"));
+    EXPECT_EQ(Content(folder_ + "/there/x"), content);
+  }
+  std::filesystem::create_symlink("loop", folder_ + "/loop");
+  EXPECT_THAT(AtomicFile::Create(folder_ + "/loop").status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("/loop: its links lead in a circle")));
+}
+
+TEST_F(AtomicFileTest, WhatIsNoRegularFileIsNotReplaced) {
+  const std::string pipe = folder_ + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::filesystem::create_symlink("pipe", folder_ + "/link");
+  for (const std::string& path :
+       {pipe, folder_ + "/link", folder_, std::string("/dev/null")}) {
+    EXPECT_THAT(AtomicFile::Create(path).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr(path + ": what is there is not a regular")));
+  }
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+}
+
 TEST_F(AtomicFileTest, AMissingFolderIsNamed) {
   EXPECT_THAT(AtomicFile::Create(folder_ + "/none/x"),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/none/x")));

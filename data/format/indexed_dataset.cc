@@ -9,9 +9,12 @@
 namespace weft::data {
 namespace {
 
-// Widens `tokens.size()` integers that may lie unaligned.
+// Widens the integers that fill the end of `tokens`. From the first on, each is
+// written at or before where it was read.
 template <typename T>
-void Widen(const char* from, absl::Span<int64_t> tokens) {
+void Widen(absl::Span<int64_t> tokens) {
+  const char* from =
+      reinterpret_cast<const char*>(tokens.end()) - tokens.size() * sizeof(T);
   for (size_t i = 0; i < tokens.size(); ++i) {
     T value;
     std::memcpy(&value, from + i * sizeof(T), sizeof(T));
@@ -19,20 +22,20 @@ void Widen(const char* from, absl::Span<int64_t> tokens) {
   }
 }
 
-void Widen(TokenType type, const char* from, absl::Span<int64_t> tokens) {
+void Widen(TokenType type, absl::Span<int64_t> tokens) {
   switch (type) {
     case TokenType::kU8:
-      return Widen<uint8_t>(from, tokens);
+      return Widen<uint8_t>(tokens);
     case TokenType::kI8:
-      return Widen<int8_t>(from, tokens);
+      return Widen<int8_t>(tokens);
     case TokenType::kI16:
-      return Widen<int16_t>(from, tokens);
+      return Widen<int16_t>(tokens);
     case TokenType::kI32:
-      return Widen<int32_t>(from, tokens);
+      return Widen<int32_t>(tokens);
     case TokenType::kI64:
-      return Widen<int64_t>(from, tokens);
+      return Widen<int64_t>(tokens);
     case TokenType::kU16:
-      return Widen<uint16_t>(from, tokens);
+      return Widen<uint16_t>(tokens);
   }
 }
 
@@ -40,21 +43,22 @@ void Widen(TokenType type, const char* from, absl::Span<int64_t> tokens) {
 
 absl::StatusOr<IndexedDataset> IndexedDataset::Open(const std::string& prefix) {
   ASSIGN_OR_RETURN(MappedFile idx, MappedFile::Open(prefix + ".idx"));
-  ASSIGN_OR_RETURN(MappedFile bin, MappedFile::Open(prefix + ".bin"));
+  ASSIGN_OR_RETURN(RandomAccessFile bin,
+                   RandomAccessFile::Open(prefix + ".bin"));
   ASSIGN_OR_RETURN(IndexedDatasetIndex index,
                    IndexedDatasetIndex::Parse(idx.bytes()), _ << idx.path());
   const int64_t expected = index.num_tokens() * SizeOf(index.type());
-  if (static_cast<int64_t>(bin.bytes().size()) != expected) {
-    return absl::DataLossError(absl::StrCat(
-        bin.path(), ": the file has ", bin.bytes().size(), " bytes; the ",
-        index.num_tokens(), " ", Name(index.type()), " tokens of ", idx.path(),
-        " take ", expected));
+  if (bin.size() != expected) {
+    return absl::DataLossError(
+        absl::StrCat(bin.path(), ": the file has ", bin.size(), " bytes; the ",
+                     index.num_tokens(), " ", Name(index.type()), " tokens of ",
+                     idx.path(), " take ", expected));
   }
   return IndexedDataset(prefix, std::move(idx), std::move(bin), index);
 }
 
 IndexedDataset::IndexedDataset(std::string prefix, MappedFile idx,
-                               MappedFile bin, IndexedDatasetIndex index)
+                               RandomAccessFile bin, IndexedDatasetIndex index)
     : prefix_(std::move(prefix)),
       idx_(std::move(idx)),
       bin_(std::move(bin)),
@@ -69,8 +73,10 @@ absl::Status IndexedDataset::Read(int64_t begin,
                      ") of a dataset of ", num_tokens()));
   }
   const TokenType type = index_.type();
-  if (count > 0)
-    Widen(type, bin_.bytes().data() + begin * SizeOf(type), tokens);
+  const int64_t bytes = count * SizeOf(type);
+  RETURN_IF_ERROR(bin_.Read(begin * SizeOf(type), bytes,
+                            reinterpret_cast<char*>(tokens.end()) - bytes));
+  Widen(type, tokens);
   return absl::OkStatus();
 }
 

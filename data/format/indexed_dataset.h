@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/file/mapped_file.h"
+#include "base/file/random_access_file.h"
 #include "data/format/indexed_dataset_index.h"
 #include "data/format/token_type.h"
 
@@ -32,16 +33,18 @@ class IndexedDataset {
   const IndexedDatasetIndex& index() const { return index_; }
   int64_t num_tokens() const { return index_.num_tokens(); }
 
-  // Tokens [begin, begin + tokens.size()). OUT_OF_RANGE when there are fewer.
+  // Tokens [begin, begin + tokens.size()). OUT_OF_RANGE when there are fewer;
+  // DATA_LOSS when the file has become shorter since it was opened. Allocates
+  // nothing.
   absl::Status Read(int64_t begin, absl::Span<int64_t> tokens) const;
 
  private:
-  IndexedDataset(std::string prefix, MappedFile idx, MappedFile bin,
+  IndexedDataset(std::string prefix, MappedFile idx, RandomAccessFile bin,
                  IndexedDatasetIndex index);
 
   std::string prefix_;
   MappedFile idx_;
-  MappedFile bin_;
+  RandomAccessFile bin_;
   IndexedDatasetIndex index_;  // of idx_
 };
 

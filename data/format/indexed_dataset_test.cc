@@ -69,6 +69,16 @@ TEST_F(IndexedDatasetTest, ReadsSequencesAsOneRow) {
   EXPECT_THAT(middle, ElementsAre(2, 3, 255));
 }
 
+TEST_F(IndexedDatasetTest, ADatasetThatIsCutWhileItIsOpenIsDataLoss) {
+  ASSERT_OK(Write({1, 2, 3}, 256));
+  ASSERT_OK_AND_ASSIGN(const auto dataset, IndexedDataset::Open(prefix_));
+  std::filesystem::resize_file(prefix_ + ".bin", 0);
+  std::vector<int64_t> tokens(2);
+  EXPECT_THAT(dataset.Read(0, absl::MakeSpan(tokens)),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("text.bin: ends at byte 0, before byte 4")));
+}
+
 TEST_F(IndexedDatasetTest, ReadingBeyondTheEndIsOutOfRange) {
   ASSERT_OK(Write({1, 2, 3}, 256));
   ASSERT_OK_AND_ASSIGN(const auto dataset, IndexedDataset::Open(prefix_));
