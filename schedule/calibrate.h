@@ -24,7 +24,7 @@ struct MeasuredStep {
   std::vector<MeasuredRank> ranks;  // by rank
   double step_seconds = 0;          // of the step, outside its ops too
   double median_seconds = 0;        // of steps of that job
-  int cores = 0;                    // of the host that ran all ranks
+  int cores = 0;  // that the ranks may use, all on one host; 0: unknown
 };
 
 // Fits a table. Seconds of a class of ops are a sum of non-negative terms

@@ -25,7 +25,7 @@ struct TraceFacts {
   bool is_simulated = false;
   int64_t step = 0;
   double step_seconds = 0;
-  int cores = 0;     // of the host
+  int cores = 0;     // of the host, that the rank may use; 0: unknown
   std::string host;  // its name
   // Most device bytes that were backed by memory at once; 0: not measured.
   int64_t peak_device_bytes = 0;

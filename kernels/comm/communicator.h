@@ -16,7 +16,7 @@ namespace weft::comm {
 struct CollectiveTag {
   const char* op = "";    // e.g. "dispatch.forward"; static storage
   int32_t op_index = -1;  // index in the program
-  int32_t layer = -1;
+  int32_t layer = -1;     // n of layers.n; -1: of no decoder layer
   int32_t microbatch = -1;
 };
 

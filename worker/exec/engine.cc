@@ -1,11 +1,11 @@
 #include "worker/exec/engine.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +21,13 @@ namespace weft::exec {
 namespace {
 
 double Seconds(int64_t nanos) { return static_cast<double>(nanos) * 1e-9; }
+
+// Cores of the host that this process may run on; 0: unknown.
+int UsableCores() {
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return 0;
+  return CPU_COUNT(&cores);
+}
 
 }  // namespace
 
@@ -319,7 +326,7 @@ absl::Status EngineImpl::WriteTrace(const StepResult& result,
   schedule::TraceFacts facts;
   facts.step = result.metrics.step();
   facts.step_seconds = result.metrics.step_seconds();
-  facts.cores = static_cast<int>(std::thread::hardware_concurrency());
+  facts.cores = UsableCores();
   facts.host = host;
   facts.peak_device_bytes = result.measured_peak_bytes;
   schedule::TraceRank rank;

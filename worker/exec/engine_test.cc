@@ -1,5 +1,7 @@
 #include "worker/exec/engine.h"
 
+#include <sched.h>
+
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -121,7 +123,7 @@ TEST(EngineTest, AnErrorNamesStepOpLayerAndMicrobatch) {
   LocalWorldOptions options = OptionsFor(TwoRanks());
   options.interceptor = [](absl::string_view, const comm::CollectiveTag& tag,
                            int rank) {
-    const bool planted = rank == 1 && tag.layer == 2 && tag.microbatch == 1 &&
+    const bool planted = rank == 1 && tag.layer == 1 && tag.microbatch == 1 &&
                          std::string(tag.op) == "dispatch.dgrad";
     return planted ? absl::DataLossError("planted") : absl::OkStatus();
   };
@@ -129,8 +131,7 @@ TEST(EngineTest, AnErrorNamesStepOpLayerAndMicrobatch) {
   EXPECT_THAT(world->RunSteps(1).status(),
               StatusIs(absl::StatusCode::kDataLoss,
                        AllOf(HasSubstr("step 1: op "),
-                             HasSubstr("(B1 layers.1.dispatch, layer 2, "
-                                       "microbatch 1)"),
+                             HasSubstr("(B1 layers.1.dispatch, microbatch 1)"),
                              HasSubstr("planted"))));
 }
 
@@ -191,7 +192,7 @@ TEST(EngineTest, AFailedOpWakesTheCollectivesOfOtherStreams) {
   });
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kDataLoss,
                                AllOf(HasSubstr("step 1: op "),
-                                     HasSubstr(".dispatch, layer "),
+                                     HasSubstr(".dispatch, microbatch "),
                                      HasSubstr("planted"))));
 }
 
@@ -232,72 +233,82 @@ TEST(EngineTest, FailingTheDeviceEndsThePreparation) {
   EXPECT_LT(events, 300);
 }
 
-TEST(EngineTest, AProgramThatDoesNotFitTheJobIsRefused) {
-  struct Case {
-    const char* message;
-    void (*edit)(schedule::Program&);
-  };
-  const Case cases[] = {
-      {"lies in the wrong space",
-       [](schedule::Program& p) { p.values[0].space = model::Space::kHost; }},
-      {"value 1",
-       [](schedule::Program& p) { p.values[1].offset = p.arena_bytes; }},
-      {"args", [](schedule::Program& p) { p.ops.back().args.resize(7); }},
-      {"waits for op", [](schedule::Program& p) { p.ops[0].waits = {0}; }},
-      {"arena",
-       [](schedule::Program& p) {
-         for (schedule::Value& value : p.values) {
-           if (value.bytes >= 64) {
-             value.offset = std::numeric_limits<int64_t>::max() / 64 * 64;
-           }
+// A program that was changed, and what is said of it.
+struct WrongProgram {
+  const char* message;
+  void (*edit)(schedule::Program&);
+};
+
+const WrongProgram kWrongValues[] = {
+    {"lies in the wrong space",
+     [](schedule::Program& p) { p.values[0].space = model::Space::kHost; }},
+    {"value 1",
+     [](schedule::Program& p) { p.values[1].offset = p.arena_bytes; }},
+    {"args", [](schedule::Program& p) { p.ops.back().args.resize(7); }},
+    {"arena",
+     [](schedule::Program& p) {
+       for (schedule::Value& value : p.values) {
+         if (value.bytes >= 64) {
+           value.offset = std::numeric_limits<int64_t>::max() / 64 * 64;
          }
-       }},
-      {"kind 1",
-       [](schedule::Program& p) { p.kind = schedule::ProgramKind::kEval; }},
-      {"microbatches", [](schedule::Program& p) { p.microbatches = 9; }},
-      {"names no microbatch",
-       [](schedule::Program& p) {
-         for (schedule::Value& value : p.values) {
-           if (value.microbatch == 1) value.microbatch = 2;
-         }
-         for (schedule::Op& op : p.ops) {
-           if (op.microbatch == 1) op.microbatch = 2;
-         }
-       }},
-      {"on stream compute",
-       [](schedule::Program& p) {
-         for (schedule::Op& op : p.ops) {
-           op.stream = schedule::StreamKind::kCompute;
-         }
-       }},
-      {"host value",
-       [](schedule::Program& p) {
-         for (schedule::Op& op : p.ops) {
-           if (op.kind == schedule::OpKind::kHostWait) op.args[0] = 0;
-         }
-       }},
-      {"is not head.loss of microbatch",
-       [](schedule::Program& p) {
-         for (schedule::Op& op : p.ops) {
-           if (op.kind != schedule::OpKind::kControl) continue;
-           std::swap(op.args[0], op.args[1]);
-         }
-       }},
-      {"does not exist",
-       [](schedule::Program& p) {
-         for (schedule::Op& op : p.ops) {
-           if (!op.args.empty()) op.args[0] = 1 << 20;
-         }
-       }},
-  };
-  for (const Case& c : cases) {
-    LocalWorldOptions options = OptionsFor(TwoRanks());
-    options.edit = c.edit;
-    EXPECT_THAT(
-        LocalWorld::Create(std::move(options)).status(),
-        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(c.message)));
-  }
+       }
+     }},
+    {"host value",
+     [](schedule::Program& p) {
+       for (schedule::Op& op : p.ops) {
+         if (op.kind == schedule::OpKind::kHostWait) op.args[0] = 0;
+       }
+     }},
+    {"is not head.loss of microbatch",
+     [](schedule::Program& p) {
+       for (schedule::Op& op : p.ops) {
+         if (op.kind != schedule::OpKind::kControl) continue;
+         std::swap(op.args[0], op.args[1]);
+       }
+     }},
+    {"does not exist",
+     [](schedule::Program& p) {
+       for (schedule::Op& op : p.ops) {
+         if (!op.args.empty()) op.args[0] = 1 << 20;
+       }
+     }},
+};
+
+const WrongProgram kWrongOps[] = {
+    {"waits for op", [](schedule::Program& p) { p.ops[0].waits = {0}; }},
+    {"kind 1",
+     [](schedule::Program& p) { p.kind = schedule::ProgramKind::kEval; }},
+    {"microbatches", [](schedule::Program& p) { p.microbatches = 9; }},
+    {"names no microbatch",
+     [](schedule::Program& p) {
+       for (schedule::Value& value : p.values) {
+         if (value.microbatch == 1) value.microbatch = 2;
+       }
+       for (schedule::Op& op : p.ops) {
+         if (op.microbatch == 1) op.microbatch = 2;
+       }
+     }},
+    {"on stream compute",
+     [](schedule::Program& p) {
+       for (schedule::Op& op : p.ops) {
+         op.stream = schedule::StreamKind::kCompute;
+       }
+     }},
+};
+
+class WrongProgramTest : public ::testing::TestWithParam<WrongProgram> {};
+
+TEST_P(WrongProgramTest, IsRefused) {
+  LocalWorldOptions options = OptionsFor(TwoRanks());
+  options.edit = GetParam().edit;
+  EXPECT_THAT(LocalWorld::Create(std::move(options)).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr(GetParam().message)));
 }
+
+INSTANTIATE_TEST_SUITE_P(Values, WrongProgramTest,
+                         ::testing::ValuesIn(kWrongValues));
+INSTANTIATE_TEST_SUITE_P(Ops, WrongProgramTest, ::testing::ValuesIn(kWrongOps));
 
 // Rows that rank 1 got, of all that both ranks sent.
 int64_t Received(const std::vector<std::vector<StepResult>>& results) {
@@ -308,6 +319,23 @@ int64_t Received(const std::vector<std::vector<StepResult>>& results) {
   // 6 tokens, top-2, 2 layers with experts, 2 microbatches, 2 ranks.
   EXPECT_EQ(all[0] + all[1], 6 * 2 * 2 * 2 * 2);
   return all[1];
+}
+
+TEST(EngineTest, TraceSaysHowManyCoresARankMayUse) {
+  ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(OptionsFor(TwoRanks())));
+  ASSERT_OK_AND_ASSIGN(auto results, world->RunSteps(1));
+  cpu_set_t all;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  const std::string path = absl::StrCat(::testing::TempDir(), "/cores.json");
+  const absl::Status written = world->engine(0).WriteTrace(results[0][0], path);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(all), &all), 0);
+  ASSERT_OK(written);
+  std::ifstream file(path);
+  EXPECT_EQ(nlohmann::json::parse(file)["otherData"]["cores"], 1);
 }
 
 TEST(EngineTest, TraceHasARowForEveryStreamAndAnEventForEveryOp) {

@@ -19,7 +19,6 @@ using schedule::Program;
 std::string LabelOf(const schedule::Plan& plan, const Op& op, int id) {
   std::string label = absl::StrCat(
       "op ", id, " (", schedule::OpName(plan.model, plan.units, op));
-  if (op.layer >= 0) absl::StrAppend(&label, ", layer ", op.layer);
   if (op.microbatch >= 0) {
     absl::StrAppend(&label, ", microbatch ", op.microbatch);
   }

@@ -21,6 +21,13 @@ const char* TagName(const schedule::Plan& plan, const Op& op) {
   return schedule::Name(op.kind);
 }
 
+// The n of layers.n; -1: of no decoder layer.
+int32_t DecoderLayer(const model::ModelDecl& model, int layer) {
+  const bool is_decoder =
+      layer >= 0 && model.layers[layer].kind == model::LayerKind::kDecoder;
+  return is_decoder ? layer - 1 : -1;  // the embedding comes first
+}
+
 bool IsExchange(const model::NodeDecl& node) {
   return node.kind == model::NodeKind::kDispatch ||
          node.kind == model::NodeKind::kCombine;
@@ -337,7 +344,7 @@ comm::CollectiveTag LoweredProgram::TagOf(const Program& program,
   comm::CollectiveTag tag;
   tag.op = TagName(*b_.plan, op);
   tag.op_index = id;
-  tag.layer = op.layer;
+  tag.layer = DecoderLayer(b_.plan->model, op.layer);
   tag.microbatch = op.microbatch;
   return tag;
 }

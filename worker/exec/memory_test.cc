@@ -259,7 +259,8 @@ TEST(MemoryTest, MoreRowsThanTheBoundFailTheStepOnEveryRank) {
   EXPECT_THAT(
       world->RunSteps(1).status(),
       StatusIs(absl::StatusCode::kResourceExhausted,
-               AllOf(HasSubstr("step 1: op "), HasSubstr(" microbatch 0"),
+               AllOf(HasSubstr("step 1: op "),
+                     HasSubstr("(F0 layers.1.dispatch, microbatch 0): "),
                      HasSubstr("rows routed to the ranks of the EP group are"),
                      HasSubstr("the plan has room for 12 on a rank"))));
   for (int rank = 0; rank < world->size(); ++rank) {

@@ -13,7 +13,7 @@ namespace args = model::dispatch;
 absl::Status DispatchForward(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
   const Routing routing(s, ctx.ep_rank, ctx.i32(args::kAll));
-  RETURN_IF_ERROR(routing.CheckBound(s.max_received_rows(), ctx.tag));
+  RETURN_IF_ERROR(routing.CheckBound(s.max_received_rows()));
   RETURN_IF_ERROR(SendToExperts(ctx, routing, ctx.tensor(args::kSendRows),
                                 ctx.tensor(args::kRows), s.hidden, stream));
   return SendToExperts(ctx, routing, ctx.f32(args::kSendProb),

@@ -16,8 +16,7 @@ int64_t Routing::ReceivedRows(int rank) const {
   return rows;
 }
 
-absl::Status Routing::CheckBound(int64_t max_rows,
-                                 const comm::CollectiveTag& tag) const {
+absl::Status Routing::CheckBound(int64_t max_rows) const {
   bool fits = true;
   for (int rank = 0; rank < ranks_; ++rank) {
     if (ReceivedRows(rank) > max_rows) fits = false;
@@ -28,8 +27,7 @@ absl::Status Routing::CheckBound(int64_t max_rows,
     absl::StrAppend(&rows, rank > 0 ? ", " : "", ReceivedRows(rank));
   }
   return absl::ResourceExhaustedError(
-      absl::StrCat("layer ", tag.layer, " microbatch ", tag.microbatch,
-                   ": rows routed to the ranks of the EP group are [", rows,
+      absl::StrCat("rows routed to the ranks of the EP group are [", rows,
                    "], but the plan has room for ", max_rows,
                    " on a rank; raise model.moe.max_rows_factor"));
 }

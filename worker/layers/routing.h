@@ -32,11 +32,9 @@ class Routing {
   int64_t ReceivedRows(int rank) const;
   int64_t ReceivedRows() const { return ReceivedRows(rank_); }
 
-  // RESOURCE_EXHAUSTED, naming layer, microbatch and the rows of each rank,
-  // when a rank would get more than `max_rows`. All ranks see the same counts,
-  // so all fail, or none.
-  absl::Status CheckBound(int64_t max_rows,
-                          const comm::CollectiveTag& tag) const;
+  // RESOURCE_EXHAUSTED, naming the rows of each rank, when a rank would get
+  // more than `max_rows`. All ranks see the same counts, so all fail, or none.
+  absl::Status CheckBound(int64_t max_rows) const;
 
   // First received row of each local expert, and their end: local_experts + 1.
   void FillExpertOffsets(int64_t* offsets) const;

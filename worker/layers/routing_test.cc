@@ -74,21 +74,17 @@ TEST(RoutingTest, ChunksOfBothEndsMatch) {
   }
 }
 
-TEST(RoutingTest, MoreRowsThanTheBoundNamesLayerMicrobatchAndCounts) {
+TEST(RoutingTest, MoreRowsThanTheBoundNamesTheCounts) {
   const model::Shape shape = TwoByTwo();
-  comm::CollectiveTag tag;
-  tag.layer = 3;
-  tag.microbatch = 1;
   for (int rank = 0; rank < 2; ++rank) {  // both ranks find out
     const Routing routing(shape, rank, kCounts);
-    EXPECT_OK(routing.CheckBound(8, tag));
+    EXPECT_OK(routing.CheckBound(8));
     EXPECT_THAT(
-        routing.CheckBound(7, tag),
+        routing.CheckBound(7),
         StatusIs(absl::StatusCode::kResourceExhausted,
-                 HasSubstr("layer 3 microbatch 1: rows routed to the "
-                           "ranks of the EP group are [7, 8], but the plan "
-                           "has room for 7 on a rank; raise "
-                           "model.moe.max_rows_factor")));
+                 HasSubstr("rows routed to the ranks of the EP group are "
+                           "[7, 8], but the plan has room for 7 on a rank; "
+                           "raise model.moe.max_rows_factor")));
   }
 }
 
