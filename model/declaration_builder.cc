@@ -10,7 +10,6 @@ LayerDecl& DeclarationBuilder::BeginLayer(LayerKind kind,
   layer.kind = kind;
   layer.name = name;
   decl_.layers.push_back(std::move(layer));
-  counts_ = -1;
   return decl_.layers.back();
 }
 
@@ -66,15 +65,15 @@ int DeclarationBuilder::HostValue(const std::string& name, int64_t rows,
                                   int64_t columns, DType dtype) {
   const int id = Value(name, rows, columns, dtype);
   decl_.values[id].space = Space::kHost;
-  counts_ = id;
   return id;
 }
 
-int DeclarationBuilder::Received(const std::string& name, int64_t max_rows,
-                                 int64_t columns, DType dtype) {
+int DeclarationBuilder::Received(const std::string& name, int counts,
+                                 int64_t max_rows, int64_t columns,
+                                 DType dtype) {
   const int id = Value(name, max_rows, columns, dtype);
   decl_.values[id].rows = Rows::kReceived;
-  decl_.values[id].counts = counts_;
+  decl_.values[id].counts = counts;
   return id;
 }
 

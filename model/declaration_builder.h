@@ -42,9 +42,9 @@ class DeclarationBuilder {
   // One that the launching thread reads.
   int HostValue(const std::string& name, int64_t rows, int64_t columns,
                 DType dtype);
-  // One with a number of rows that the layer's latest HostValue() counts.
-  int Received(const std::string& name, int64_t max_rows, int64_t columns,
-               DType dtype);
+  // One with a number of rows that the host value `counts` counts.
+  int Received(const std::string& name, int counts, int64_t max_rows,
+               int64_t columns, DType dtype);
 
   void SetLoss(int value) { decl_.loss_value = value; }
   // A router loss of the layer begun last, in a host value of its own; kAbsent
@@ -57,7 +57,6 @@ class DeclarationBuilder {
  private:
   const ParamDTypes dtypes_;
   ModelDecl decl_;
-  int counts_ = -1;  // the layer's latest HostValue()
 };
 
 // Stands for an arg or a parameter that this declaration does not have, so that

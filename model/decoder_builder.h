@@ -87,12 +87,12 @@ class DecoderBuilder {
   int Activation(const std::string& name, int64_t rows, int64_t columns) {
     return Value(name, rows, columns, s_.compute_dtype);
   }
-  int ReceivedRows(const std::string& name, int64_t columns) {
-    return out_.Received(name, s_.max_received_rows(), columns,
+  int ReceivedRows(int counts, const std::string& name, int64_t columns) {
+    return out_.Received(name, counts, s_.max_received_rows(), columns,
                          s_.compute_dtype);
   }
-  int ReceivedProbabilities(const std::string& name) {
-    return out_.Received(name, s_.max_received_rows(), 1, DType::kF32);
+  int ReceivedProbabilities(int counts, const std::string& name) {
+    return out_.Received(name, counts, s_.max_received_rows(), 1, DType::kF32);
   }
 
   void EmbeddingLayer();

@@ -27,12 +27,12 @@ DecoderBuilder::Routing DecoderBuilder::DeclareRouting() {
   r.send_prob = Value("send_prob", n, 1);
   r.send_rows_grad = Activation("send_rows.grad", n, h);
   r.send_prob_grad = Value("send_prob.grad", n, 1);
-  r.rows = ReceivedRows("rows", h);
-  r.row_prob = ReceivedProbabilities("row_prob");
-  r.out = ReceivedRows("expert_out", h);
-  r.out_grad = ReceivedRows("expert_out.grad", h);
-  r.rows_grad = ReceivedRows("rows.grad", h);
-  r.row_prob_grad = ReceivedProbabilities("row_prob.grad");
+  r.rows = ReceivedRows(r.all, "rows", h);
+  r.row_prob = ReceivedProbabilities(r.all, "row_prob");
+  r.out = ReceivedRows(r.all, "expert_out", h);
+  r.out_grad = ReceivedRows(r.all, "expert_out.grad", h);
+  r.rows_grad = ReceivedRows(r.all, "rows.grad", h);
+  r.row_prob_grad = ReceivedProbabilities(r.all, "row_prob.grad");
   if (s_.shared_ffn > 0) {
     const int64_t up = s_.up_columns(s_.shared_ffn);
     r.shared_up = Activation(Up("shared_"), t, up);
@@ -158,10 +158,10 @@ void DecoderBuilder::Experts(const Routing& r) {
       Up("experts."), {s_.experts, columns, s_.hidden}, s_.init_std, s_.ep);
   const int down_w = out_.ExpertParam(
       "experts.down", {s_.experts, s_.hidden, f}, ResidualStd(), s_.ep);
-  const int up = ReceivedRows(Up(""), columns);
-  const int act = ReceivedRows("act", f);
-  const int act_grad = ReceivedRows("act.grad", f);
-  const int up_grad = ReceivedRows(Up("") + ".grad", columns);
+  const int up = ReceivedRows(r.all, Up(""), columns);
+  const int act = ReceivedRows(r.all, "act", f);
+  const int act_grad = ReceivedRows(r.all, "act.grad", f);
+  const int up_grad = ReceivedRows(r.all, Up("") + ".grad", columns);
   const double flops = FeedForwardFlops(s_.sent_rows(), f);
   out_.AddNode(NodeKind::kExperts).phases = {
       Compute(Phase::kForward,

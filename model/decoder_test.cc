@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "model/small_shape.h"
 
 namespace weft::model {
 namespace {
@@ -16,31 +17,17 @@ using ::testing::IsEmpty;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 
-Shape SmallShape() {
-  Shape shape;
-  shape.vocab = 32;
-  shape.hidden = 16;
-  shape.layers = 3;
-  shape.heads = 4;
-  shape.kv_heads = 2;
-  shape.head_dim = 4;
-  shape.ffn = 24;
-  shape.experts = 4;
-  shape.top_k = 2;
-  shape.expert_ffn = 12;
+// With every part of a layer, on two ranks that share the experts.
+Shape WholeShape() {
+  Shape shape = SmallShape();
   shape.shared_ffn = 8;
-  shape.moe_layer = {true, false, true};
-  shape.sequence = 10;
-  shape.microbatch = 2;
-  shape.tokens = 20;
-  shape.microbatches = 1;
   shape.ep = 2;
   shape.world = 2;
   return shape;
 }
 
 TEST(DecoderTest, NamesAreUnique) {
-  const ModelDecl model = DeclareDecoder(SmallShape());
+  const ModelDecl model = DeclareDecoder(WholeShape());
   std::set<std::string> params;
   for (const ParamDecl& param : model.params) {
     EXPECT_TRUE(params.insert(param.name).second) << param.name;
@@ -53,7 +40,7 @@ TEST(DecoderTest, NamesAreUnique) {
 
 TEST(DecoderTest, EveryGradientIsWrittenAndEveryParameterRead) {
   for (bool tied : {false, true}) {
-    Shape shape = SmallShape();
+    Shape shape = WholeShape();
     shape.tie_embeddings = tied;
     const ModelDecl model = DeclareDecoder(shape);
     std::vector<int> reads(model.params.size());
@@ -77,7 +64,7 @@ TEST(DecoderTest, EveryGradientIsWrittenAndEveryParameterRead) {
 }
 
 TEST(DecoderTest, EveryValueThatIsReadIsWrittenByAnEarlierPhase) {
-  Shape shape = SmallShape();
+  Shape shape = WholeShape();
   shape.router_loss = {1, 1, 1, 1};
   const ModelDecl model = DeclareDecoder(shape);
   std::set<int> written;
@@ -111,7 +98,7 @@ TEST(DecoderTest, EveryValueThatIsReadIsWrittenByAnEarlierPhase) {
 }
 
 TEST(DecoderTest, ExpertsAreDividedOverEp) {
-  const ModelDecl model = DeclareDecoder(SmallShape());
+  const ModelDecl model = DeclareDecoder(WholeShape());
   int experts = 0;
   for (const ParamDecl& param : model.params) {
     if (!param.expert) {
@@ -126,7 +113,7 @@ TEST(DecoderTest, ExpertsAreDividedOverEp) {
 }
 
 TEST(DecoderTest, OnlyMatricesBeginAtRandom) {
-  for (const ParamDecl& param : DeclareDecoder(SmallShape()).params) {
+  for (const ParamDecl& param : DeclareDecoder(WholeShape()).params) {
     EXPECT_EQ(param.init_std > 0, param.shape.size() >= 2) << param.name;
   }
 }
@@ -147,7 +134,7 @@ std::map<std::string, std::vector<int64_t>> FirstProjections(
 }
 
 TEST(DecoderTest, AGatedFirstProjectionHasTwoOutputsAndSquaredReluOne) {
-  Shape shape = SmallShape();
+  Shape shape = WholeShape();
   EXPECT_THAT(
       FirstProjections(DeclareDecoder(shape)),
       UnorderedElementsAre(Pair("mlp.gate_up", ElementsAre(48, 16)),
@@ -161,7 +148,7 @@ TEST(DecoderTest, AGatedFirstProjectionHasTwoOutputsAndSquaredReluOne) {
 }
 
 TEST(DecoderTest, EveryRouterHasTheLossesWithACoefficient) {
-  Shape shape = SmallShape();
+  Shape shape = WholeShape();
   EXPECT_THAT(DeclareDecoder(shape).router_losses, IsEmpty());
   shape.router_loss.global_aux = 2;
   shape.router_loss.z = 0.5;
@@ -193,7 +180,7 @@ std::vector<bool> Balances(const Shape& shape) {
 TEST(DecoderTest, CountsOfAllRanksAreMadeOnlyWhereALossNeedsThem) {
   const std::vector<bool> none = {false, false, false, false, false};
   const std::vector<bool> moe = {false, true, false, true, false};
-  Shape shape = SmallShape();
+  Shape shape = WholeShape();
   EXPECT_EQ(Balances(shape), none);
   shape.router_loss = {0, 1, 0, 1};
   EXPECT_EQ(Balances(shape), none);
@@ -204,7 +191,7 @@ TEST(DecoderTest, CountsOfAllRanksAreMadeOnlyWhereALossNeedsThem) {
 }
 
 TEST(DecoderTest, DenseLayersHaveNoExchange) {
-  const ModelDecl model = DeclareDecoder(SmallShape());
+  const ModelDecl model = DeclareDecoder(WholeShape());
   ASSERT_EQ(model.layers.size(), 5);
   EXPECT_TRUE(model.layers[1].moe);
   EXPECT_FALSE(model.layers[2].moe);

@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/decoder.h"
+#include "model/small_shape.h"
 
 namespace weft::model {
 namespace {
@@ -18,22 +19,8 @@ using ::testing::IsEmpty;
 
 // A layer with experts between two dense ones, with frozen parameters.
 ModelDecl Frozen(const std::vector<std::string>& patterns) {
-  Shape shape;
-  shape.vocab = 32;
-  shape.hidden = 16;
-  shape.layers = 3;
-  shape.heads = 4;
-  shape.kv_heads = 2;
-  shape.head_dim = 4;
-  shape.ffn = 24;
-  shape.experts = 4;
-  shape.top_k = 2;
-  shape.expert_ffn = 12;
+  Shape shape = SmallShape();
   shape.moe_layer = {false, true, false};
-  shape.sequence = 10;
-  shape.microbatch = 2;
-  shape.tokens = 20;
-  shape.microbatches = 1;
   ModelDecl model = DeclareDecoder(shape);
   for (ParamDecl& param : model.params) {
     for (const std::string& pattern : patterns) {
