@@ -170,31 +170,7 @@ void AddJobCommands(CLI::App* app, Session& session, Parsed* p) {
   cancel->add_flag("-y,--yes", p->cancel.is_sure, "Do not ask");
 }
 
-void AddViewCommands(CLI::App* app, Session& session, Parsed* p) {
-  CLI::App* get = AddGroup(app, "get", "List jobs or workers");
-  CLI::App* jobs = AddCommand(
-      get, "jobs", "Jobs, newest first", p,
-      [&session, p] { return GetJobs(session, static_cast<int>(p->limit)); });
-  AddInteger(jobs, "--limit", &p->limit, {0, 1000000},
-             "At most so many; 0 for all");
-  CLI::App* job = AddCommand(get, "job", "One job", p, [&session, p] {
-    return GetJob(session, p->job_id);
-  });
-  AddJobId(job, &p->job_id);
-  AddCommand(get, "workers", "Workers", p,
-             [&session] { return GetWorkers(session); });
-
-  CLI::App* describe =
-      AddGroup(app, "describe", "Show everything about a job or a worker");
-  CLI::App* describe_job =
-      AddCommand(describe, "job", "Everything about a job", p,
-                 [&session, p] { return Describe(session, p->job_id); });
-  AddJobId(describe_job, &p->job_id);
-  CLI::App* describe_worker = AddCommand(
-      describe, "worker", "Everything about a worker", p,
-      [&session, p] { return DescribeOneWorker(session, p->worker_id); });
-  describe_worker->add_option("worker", p->worker_id, "Worker id")->required();
-
+void AddPlanCommand(CLI::App* app, Session& session, Parsed* p) {
   CLI::App* plan =
       AddCommand(app, "plan", "Show the plan of a job file, or of a known job",
                  p, [&session, p] {
@@ -219,7 +195,9 @@ void AddViewCommands(CLI::App* app, Session& session, Parsed* p) {
   plan->add_option("--trace", p->plan.trace,
                    "Write a simulated step for Perfetto to this file; without "
                    "--costs its times are those of no real device");
+}
 
+void AddExplainCommand(CLI::App* app, Session& session, Parsed* p) {
   CLI::App* explain = AddCommand(
       app, "explain", "Say what a field of a job means", p, [&session, p] {
         return p->is_rules ? ListRules(session, p->field)
@@ -229,6 +207,32 @@ void AddViewCommands(CLI::App* app, Session& session, Parsed* p) {
                       "Path, e.g. fsdp.strategy; left out: the whole job");
   explain->add_flag("--rules", p->is_rules,
                     "The coordinator's rules about it instead");
+}
+
+void AddViewCommands(CLI::App* app, Session& session, Parsed* p) {
+  CLI::App* get = AddGroup(app, "get", "List jobs or workers");
+  CLI::App* jobs = AddCommand(
+      get, "jobs", "Jobs, newest first", p,
+      [&session, p] { return GetJobs(session, static_cast<int>(p->limit)); });
+  AddInteger(jobs, "--limit", &p->limit, {0, 1000000},
+             "At most so many; 0 for all");
+  CLI::App* job = AddCommand(get, "job", "One job", p, [&session, p] {
+    return GetJob(session, p->job_id);
+  });
+  AddJobId(job, &p->job_id);
+  AddCommand(get, "workers", "Workers", p,
+             [&session] { return GetWorkers(session); });
+
+  CLI::App* describe =
+      AddGroup(app, "describe", "Show everything about a job or a worker");
+  CLI::App* describe_job =
+      AddCommand(describe, "job", "Everything about a job", p,
+                 [&session, p] { return Describe(session, p->job_id); });
+  AddJobId(describe_job, &p->job_id);
+  CLI::App* describe_worker = AddCommand(
+      describe, "worker", "Everything about a worker", p,
+      [&session, p] { return DescribeOneWorker(session, p->worker_id); });
+  describe_worker->add_option("worker", p->worker_id, "Worker id")->required();
 
   CLI::App* version =
       AddCommand(app, "version", "Print versions", p,
@@ -324,7 +328,8 @@ void AddParityCommand(CLI::App* app, Session& session, Parsed* p) {
   parity
       ->add_option("--vary", p->parity.vary,
                    "What to vary, of schedule, delay_wgrad, strategy, world, "
-                   "ep, microbatch, dispatcher; commas between")
+                   "ep, microbatch, and dispatcher, which has one value so "
+                   "far; commas between")
       ->delimiter(',')
       ->required();
 }
@@ -392,6 +397,8 @@ int RunCli(int argc, const char* const* argv, Session& session) {
   AddGlobalFlags(&app, session);
   AddJobCommands(&app, session, &parsed);
   AddViewCommands(&app, session, &parsed);
+  AddPlanCommand(&app, session, &parsed);
+  AddExplainCommand(&app, session, &parsed);
   AddFileCommands(&app, session, &parsed);
   AddGoldenCommand(&app, session, &parsed);
   AddParityCommand(&app, session, &parsed);

@@ -43,7 +43,9 @@ void AddSimulationCommands(CLI::App* app, Session& session,
   });
 
   CLI::App* simulate = app->add_subcommand(
-      "simulate", "Compare the simulator with the measured steps of jobs");
+      "simulate",
+      "Compare the simulator with the measured steps of jobs; runs "
+      "of one job count as one");
   AddJobs(simulate, &args->jobs);
   simulate->add_option("--costs", args->costs, "Cost table of calibrate")
       ->required();

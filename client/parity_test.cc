@@ -87,6 +87,11 @@ TEST(ParityRunsTest, MicrobatchesDivideTheShareOfARank) {
                           "world=2 microbatch=2"));
 }
 
+TEST(ParityRunsTest, ThereIsOneDispatcher) {
+  EXPECT_EQ(Labels(Runs({"schedule", "dispatcher"})),
+            Labels(Runs({"schedule"})));
+}
+
 TEST(ParityRunsTest, EveryRunLeavesWhatIsCompared) {
   for (const ParityRun& run : Runs({"schedule", "delay_wgrad"})) {
     EXPECT_TRUE(run.job.output().final_parameters());

@@ -1,8 +1,11 @@
 // How weftctl reads its command line.
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "client/cli_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -46,6 +49,15 @@ TEST_F(UsageTest, HelpExitsZero) {
   EXPECT_THAT(Run("golden --help").out,
               HasSubstr("Order of node phases: sequential, combined_1f1b"));
   EXPECT_EQ(help.err, "");
+}
+
+TEST_F(UsageTest, HelpOfParitySaysWhatCannotVaryYet) {
+  const Result help = Run("parity --help");
+  // It is broken into lines.
+  const std::vector<std::string> words =
+      absl::StrSplit(help.out, absl::ByAnyChar(" \n"), absl::SkipEmpty());
+  EXPECT_THAT(absl::StrJoin(words, " "),
+              HasSubstr("dispatcher, which has one value so far"));
 }
 
 TEST_F(UsageTest, EmptyValuesAreRefusedByName) {
