@@ -89,14 +89,19 @@ TEST_P(MutationTest, EveryHarmfulMutantIsRejected) {
   EXPECT_GT(harmful_rejected, 0) << "the trial sees no harm";
 }
 
-std::vector<Case> Cases() {
+// One layer with experts, on two ranks that share them.
+TinyJob Small() {
   TinyJob small;
   small.world = 2;
   small.ep = 2;
   small.layers = 1;
   small.dense_layers = 0;
   small.shared_expert = false;
+  return small;
+}
 
+std::vector<Case> Cases() {
+  const TinyJob small = Small();
   TinyJob no_shard = small;
   no_shard.combined = false;
   no_shard.microbatches = 3;

@@ -1,20 +1,15 @@
 #include "worker/service/job_session.h"
 
-#include <atomic>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/service/fake_rank.h"
-#include "worker/service/session_testutil.h"
+#include "worker/service/job_session_fixture.h"
 
 namespace weft::service {
 namespace {
@@ -27,63 +22,6 @@ using ::weft::worker::v1::Finished;
 
 constexpr int kOk = 0;
 constexpr int kCancelled = 1;
-
-// Runs a session on a thread of its own, as a daemon would.
-class JobSessionTest : public testing::Test {
- protected:
-  void Begin(worker::v1::Prepare prepare) {
-    prepare_ = std::move(prepare);
-    outbox_.Open();
-    JobSession::Options options;
-    options.prepare = prepare_;
-    options.ranks = &ranks_;
-    options.outbox = &outbox_;
-    options.clock = &RealClock();
-    options.device_bytes = &device_bytes_;
-    session_ = std::make_unique<JobSession>(std::move(options));
-    runner_ = std::thread([this] { session_->Run(); });
-  }
-
-  // Takes the session to READY, or to RUNNING.
-  void GetReady() {
-    EXPECT_TRUE(Take(outbox_).has_rendezvous());
-    session_->OnRendezvousComplete(AllAddresses(prepare_));
-    EXPECT_TRUE(Take(outbox_).has_prepared());
-  }
-  void Start() {
-    GetReady();
-    session_->OnStart(StartOf(prepare_));
-  }
-
-  // Takes what comes until Finished.
-  Finished TakeFinished() { return TakeFinished(outbox_); }
-  static Finished TakeFinished(Outbox& outbox) {
-    while (true) {
-      AttachRequest message = Take(outbox);
-      if (message.has_finished()) return message.finished();
-      if (message.message_case() == AttachRequest::MESSAGE_NOT_SET) {
-        ADD_FAILURE() << "no Finished came";
-        return Finished();
-      }
-    }
-  }
-
-  void TearDown() override {
-    if (runner_.joinable()) runner_.join();
-    EXPECT_EQ(ranks_.alive(), 0);
-    EXPECT_EQ(device_bytes_.load(), 0);
-    if (session_ != nullptr) {
-      EXPECT_EQ(session_->state(), SessionState::kFinished);
-    }
-  }
-
-  FakeRankFactory ranks_;
-  Outbox outbox_;
-  std::atomic<int64_t> device_bytes_{0};
-  worker::v1::Prepare prepare_;
-  std::unique_ptr<JobSession> session_;
-  std::thread runner_;
-};
 
 TEST_F(JobSessionTest, RunsAJobFromPrepareToFinished) {
   Begin(TinyPrepare());
@@ -125,66 +63,6 @@ TEST_F(JobSessionTest, FinishedComesAfterEverythingIsGivenBack) {
   Start();
   TakeFinished();
   EXPECT_EQ(ranks_.alive(), 0);
-}
-
-TEST_F(JobSessionTest, ValidatesWhenDueAndOnceAtTheEnd) {
-  worker::v1::Prepare prepare = TinyPrepare();
-  prepare.mutable_binding()->set_rank(0);
-  prepare.mutable_job()->set_steps(4);
-  prepare.mutable_job()->mutable_eval()->set_every_steps(2);
-  prepare.mutable_job()->mutable_eval()->set_batches(3);
-  Begin(prepare);
-  Start();
-  std::vector<std::string> seen;
-  while (true) {
-    const AttachRequest message = Take(outbox_);
-    if (!message.has_step_report() && !message.has_eval_report()) break;
-    if (message.has_step_report()) {
-      seen.push_back("step " +
-                     std::to_string(message.step_report().metrics().step()));
-    } else {
-      EXPECT_EQ(message.eval_report().metrics().tokens(), 3 * 64);
-      seen.push_back("eval " +
-                     std::to_string(message.eval_report().metrics().step()));
-    }
-  }
-  EXPECT_THAT(seen, ElementsAre("step 1", "step 2", "eval 2", "step 3",
-                                "step 4", "eval 4"));
-}
-
-TEST_F(JobSessionTest, OnlyRankZeroReportsValidationsAndKeepsTheStepLog) {
-  std::atomic<int> evals{0};
-  ranks_.on_eval = [&] {
-    ++evals;
-    return absl::OkStatus();
-  };
-  worker::v1::Prepare prepare = TinyPrepare();
-  prepare.mutable_job()->mutable_eval()->set_batches(1);
-  Begin(prepare);
-  Start();
-  AttachRequest message;
-  do {
-    message = Take(outbox_);
-    EXPECT_FALSE(message.has_eval_report());
-  } while (message.has_step_report());
-  EXPECT_EQ(evals, 1);
-  EXPECT_FALSE(
-      std::filesystem::exists(prepare.artifacts() + "/steps.rank-0.jsonl"));
-}
-
-TEST_F(JobSessionTest, StepLogOfRankZeroHasALineForEveryStep) {
-  worker::v1::Prepare prepare = TinyPrepare();
-  prepare.mutable_binding()->set_rank(0);
-  Begin(prepare);
-  Start();
-  TakeFinished();
-  std::ifstream file(prepare.artifacts() + "/steps.rank-0.jsonl");
-  std::string line;
-  for (int step = 1; step <= 3; ++step) {
-    ASSERT_TRUE(std::getline(file, line));
-    EXPECT_THAT(line, HasSubstr("\"step\":" + std::to_string(step) + ","));
-  }
-  EXPECT_FALSE(std::getline(file, line));
 }
 
 TEST_F(JobSessionTest, StopMidStepCancelsAndSaysWhy) {
@@ -315,85 +193,6 @@ TEST_F(JobSessionTest, ErrorWhileOpeningEndsTheJob) {
   ranks_.on_open = [] { return absl::NotFoundError("no dataset"); };
   Begin(TinyPrepare());
   EXPECT_EQ(TakeFinished().message(), "rank 1: no dataset");
-}
-
-TEST_F(JobSessionTest, FailedOutputFailsTheJob) {
-  ranks_.on_write = [] { return absl::DataLossError("disk full"); };
-  worker::v1::Prepare prepare = TinyPrepare();
-  prepare.mutable_job()->mutable_output()->set_final_parameters(true);
-  Begin(prepare);
-  Start();
-  const Finished finished = TakeFinished();
-  EXPECT_EQ(finished.code(), static_cast<int>(absl::StatusCode::kDataLoss));
-  EXPECT_THAT(finished.message(),
-              AllOf(HasSubstr("/parameters"), HasSubstr("disk full")));
-  EXPECT_EQ(finished.step(), 3);
-}
-
-TEST_F(JobSessionTest, GradientsAreWrittenAfterTheirStepAlone) {
-  std::atomic<int64_t> step{0};
-  std::vector<std::string> folders;
-  std::vector<int64_t> steps;
-  ranks_.on_step = [&](int64_t at) {
-    step = at;
-    return absl::OkStatus();
-  };
-  ranks_.on_write_gradients = [&](const std::string& folder) {
-    EXPECT_TRUE(std::filesystem::is_directory(folder));
-    folders.push_back(folder);
-    steps.push_back(step);
-    return absl::OkStatus();
-  };
-  worker::v1::Prepare prepare = TinyPrepare();
-  prepare.mutable_job()->mutable_output()->set_gradients_step(2);
-  Begin(prepare);
-  Start();
-  EXPECT_EQ(TakeFinished().code(), kOk);
-  EXPECT_THAT(folders, ElementsAre(prepare.artifacts() + "/gradients"));
-  EXPECT_THAT(steps, ElementsAre(2));
-}
-
-TEST_F(JobSessionTest, TapsAreWrittenAfterTheirStep) {
-  std::vector<int64_t> steps;
-  std::vector<std::string> folders;
-  ranks_.on_step = [&](int64_t at) {
-    steps.push_back(at);
-    return absl::OkStatus();
-  };
-  ranks_.on_write_taps = [&](const std::string& folder) {
-    EXPECT_TRUE(std::filesystem::is_directory(folder));
-    EXPECT_THAT(steps, ElementsAre(1, 2));
-    folders.push_back(folder);
-    return absl::DataLossError("disk full");
-  };
-  worker::v1::Prepare prepare = TinyPrepare();
-  prepare.mutable_job()->mutable_output()->set_tap_step(2);
-  Begin(prepare);
-  Start();
-  EXPECT_THAT(TakeFinished().message(),
-              AllOf(HasSubstr("writing taps to "), HasSubstr("disk full")));
-  EXPECT_THAT(folders, ElementsAre(prepare.artifacts() + "/taps"));
-}
-
-TEST_F(JobSessionTest, FailedGradientsFailTheJob) {
-  ranks_.on_write_gradients = [](const std::string&) {
-    return absl::DataLossError("disk full");
-  };
-  worker::v1::Prepare prepare = TinyPrepare();
-  prepare.mutable_job()->mutable_output()->set_gradients_step(1);
-  Begin(prepare);
-  Start();
-  const Finished finished = TakeFinished();
-  EXPECT_THAT(finished.message(),
-              AllOf(HasSubstr("/gradients"), HasSubstr("disk full")));
-  EXPECT_EQ(finished.step(), 1);
-}
-
-TEST_F(JobSessionTest, ArtifactsFolderThatCannotBeMadeIsNamed) {
-  worker::v1::Prepare prepare = TinyPrepare();
-  prepare.set_artifacts("/proc/none/artifacts");
-  Begin(prepare);
-  EXPECT_THAT(TakeFinished().message(), HasSubstr("/proc/none/artifacts"));
 }
 
 TEST_F(JobSessionTest, MessagesOfAnotherEpochOrJobAreIgnored) {

@@ -95,11 +95,11 @@ absl::StatusOr<comm::Communicator*> LocalWorld::CreateCommunicator(
   return all.back().get();
 }
 
-absl::Status LocalWorld::CreateRank(int rank) {
-  Rank& r = *ranks_[rank];
+absl::Status LocalWorld::CreateDevice(int rank) {
+  std::unique_ptr<device::Device>& device = ranks_[rank]->device;
   device::CpuDeviceOptions device_options;
   device_options.stream_queue_capacity = 1 << 14;
-  ASSIGN_OR_RETURN(r.device, device::CreateCpuDevice(device_options));
+  ASSIGN_OR_RETURN(device, device::CreateCpuDevice(device_options));
   DeviceObserver observer;
   observer.creates_event = options_.creates_event;
   if (options_.finished) {
@@ -114,14 +114,33 @@ absl::Status LocalWorld::CreateRank(int rank) {
     };
   }
   if (observer.finished || observer.creates_event || observer.allocated) {
-    r.device = ObserveDevice(std::move(r.device), std::move(observer));
+    device = ObserveDevice(std::move(device), std::move(observer));
   }
-  if (options_.wrap_device) {
-    r.device = options_.wrap_device(std::move(r.device));
-  }
+  if (options_.wrap_device) device = options_.wrap_device(std::move(device));
+  return absl::OkStatus();
+}
+
+absl::Status LocalWorld::Connect(int rank, Communicators& comms) {
+  using fsdp::Axis;
+  ASSIGN_OR_RETURN(comms.ep, CreateCommunicator(rank, Axis::kEp, "ep"));
+  ASSIGN_OR_RETURN(comms.gather_dp,
+                   CreateCommunicator(rank, Axis::kDp, "gather.dp"));
+  ASSIGN_OR_RETURN(comms.gather_edp,
+                   CreateCommunicator(rank, Axis::kEdp, "gather.edp"));
+  ASSIGN_OR_RETURN(comms.reduce_dp,
+                   CreateCommunicator(rank, Axis::kDp, "reduce.dp"));
+  ASSIGN_OR_RETURN(comms.reduce_edp,
+                   CreateCommunicator(rank, Axis::kEdp, "reduce.edp"));
+  ASSIGN_OR_RETURN(comms.control,
+                   CreateCommunicator(rank, Axis::kDp, "control"));
+  return absl::OkStatus();
+}
+
+absl::Status LocalWorld::CreateRank(int rank) {
+  Rank& r = *ranks_[rank];
+  RETURN_IF_ERROR(CreateDevice(rank));
   r.samples =
       std::make_unique<SyntheticSamples>(plan_.shape.vocab, options_.samples);
-  using fsdp::Axis;
   EngineOptions engine;
   engine.job = options_.job;
   engine.binding = {rank, plan_.world};
@@ -140,17 +159,7 @@ absl::Status LocalWorld::CreateRank(int rank) {
   engine.released_memory = options_.released_memory;
   engine.check_live_set = options_.check_live_set;
   engine.measure_memory = options_.measure_memory;
-  Communicators& c = engine.comms;
-  ASSIGN_OR_RETURN(c.ep, CreateCommunicator(rank, Axis::kEp, "ep"));
-  ASSIGN_OR_RETURN(c.gather_dp,
-                   CreateCommunicator(rank, Axis::kDp, "gather.dp"));
-  ASSIGN_OR_RETURN(c.gather_edp,
-                   CreateCommunicator(rank, Axis::kEdp, "gather.edp"));
-  ASSIGN_OR_RETURN(c.reduce_dp,
-                   CreateCommunicator(rank, Axis::kDp, "reduce.dp"));
-  ASSIGN_OR_RETURN(c.reduce_edp,
-                   CreateCommunicator(rank, Axis::kEdp, "reduce.edp"));
-  ASSIGN_OR_RETURN(c.control, CreateCommunicator(rank, Axis::kDp, "control"));
+  RETURN_IF_ERROR(Connect(rank, engine.comms));
   ASSIGN_OR_RETURN(r.engine, Engine::Create(std::move(engine)));
   return absl::OkStatus();
 }

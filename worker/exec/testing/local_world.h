@@ -103,6 +103,8 @@ class LocalWorld {
       : options_(std::move(options)) {}
 
   absl::Status CreateRank(int rank);
+  absl::Status CreateDevice(int rank);
+  absl::Status Connect(int rank, Communicators& comms);
   // What all ranks' files hold that `write` writes to a folder: all of
   // `params`.
   absl::StatusOr<std::map<std::string, std::vector<float>>> Collect(

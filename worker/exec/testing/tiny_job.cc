@@ -7,10 +7,23 @@
 #include "google/protobuf/text_format.h"
 
 namespace weft::exec::testing {
+namespace {
 
-v1::TrainingJob MakeJob(const TinyJob& tiny) {
-  v1::TrainingJob job;
-  v1::ModelConfig& model = *job.mutable_model();
+void SetExperts(const TinyJob& tiny, v1::MoeConfig& moe) {
+  moe.set_num_experts(tiny.experts);
+  moe.set_top_k(2);
+  moe.set_expert_hidden_size(12);
+  if (tiny.shared_expert) moe.set_shared_expert_hidden_size(8);
+  moe.set_shared_expert_gate(tiny.optional_parts && tiny.shared_expert);
+  if (tiny.router_losses) {
+    moe.mutable_router_loss()->set_aux(0.02);
+    moe.mutable_router_loss()->set_sequence_aux(0.01);
+    moe.mutable_router_loss()->set_global_aux(0.03);
+    moe.mutable_router_loss()->set_z(0.001);
+  }
+}
+
+void SetModel(const TinyJob& tiny, v1::ModelConfig& model) {
   model.set_vocab_size(29);
   model.set_hidden_size(tiny.hidden);
   model.set_num_layers(tiny.layers);
@@ -26,45 +39,42 @@ v1::TrainingJob MakeJob(const TinyJob& tiny) {
   model.mutable_attention()->set_qk_norm(tiny.optional_parts);
   if (tiny.dense_layers > 0) model.set_ffn_hidden_size(20);
   for (int i = 0; i < tiny.dense_layers; ++i) model.add_dense_layers(i);
-  v1::MoeConfig& moe = *model.mutable_moe();
-  moe.set_num_experts(tiny.experts);
-  moe.set_top_k(2);
-  moe.set_expert_hidden_size(12);
-  if (tiny.shared_expert) moe.set_shared_expert_hidden_size(8);
-  moe.set_shared_expert_gate(tiny.optional_parts && tiny.shared_expert);
-  if (tiny.router_losses) {
-    moe.mutable_router_loss()->set_aux(0.02);
-    moe.mutable_router_loss()->set_sequence_aux(0.01);
-    moe.mutable_router_loss()->set_global_aux(0.03);
-    moe.mutable_router_loss()->set_z(0.001);
+  SetExperts(tiny, *model.mutable_moe());
+}
+
+void SetBatch(const TinyJob& tiny, v1::BatchConfig& batch) {
+  if (tiny.uneven.empty()) {
+    batch.set_microbatch(tiny.sequences);
+    batch.set_global_batch(tiny.sequences * tiny.world * tiny.microbatches);
+    return;
   }
+  for (int sequences : tiny.uneven) batch.add_microbatches(sequences);
+  batch.set_global_batch(
+      std::accumulate(tiny.uneven.begin(), tiny.uneven.end(), 0) * tiny.world);
+}
+
+}  // namespace
+
+v1::TrainingJob MakeJob(const TinyJob& tiny) {
+  v1::TrainingJob job;
+  SetModel(tiny, *job.mutable_model());
   job.mutable_data()->set_prefix("synthetic");
   job.mutable_data()->set_sequence_length(tiny.sequence_length);
+  if (tiny.loss_mask) job.mutable_data()->set_loss_mask_prefix("synthetic");
   job.mutable_parallel()->set_world(tiny.world);
   job.mutable_parallel()->set_ep(tiny.ep);
-  job.mutable_batch()->set_microbatch(tiny.sequences);
-  job.mutable_batch()->set_global_batch(tiny.sequences * tiny.world *
-                                        tiny.microbatches);
-  if (!tiny.uneven.empty()) {
-    v1::BatchConfig& batch = *job.mutable_batch();
-    batch.clear_microbatch();
-    for (int sequences : tiny.uneven) batch.add_microbatches(sequences);
-    batch.set_global_batch(
-        std::accumulate(tiny.uneven.begin(), tiny.uneven.end(), 0) *
-        tiny.world);
-  }
+  SetBatch(tiny, *job.mutable_batch());
   if (tiny.token_loss) {
     job.mutable_loss()->set_normalization(v1::LOSS_NORMALIZATION_TOKEN);
   }
-  if (tiny.loss_mask) job.mutable_data()->set_loss_mask_prefix("synthetic");
   job.mutable_schedule()->set_order(tiny.combined
                                         ? v1::SCHEDULE_ORDER_COMBINED_1F1B
                                         : v1::SCHEDULE_ORDER_SEQUENTIAL);
   job.mutable_schedule()->set_delay_wgrad(tiny.delay_wgrad);
   job.mutable_fsdp()->set_strategy(tiny.strategy);
+  job.mutable_fsdp()->set_prefetch_bytes(1);
   job.mutable_precision()->set_compute(tiny.compute);
   job.mutable_precision()->set_gradients(tiny.gradients);
-  job.mutable_fsdp()->set_prefetch_bytes(1);
   v1::OptimizerConfig& optimizer = *job.mutable_optimizer();
   optimizer.set_learning_rate(0.01);
   optimizer.set_weight_decay(0.1);
