@@ -339,6 +339,10 @@ Bindings EngineImpl::MakeBindings() {
   for (int s = 0; s < schedule::kNumStreams; ++s) {
     b.streams[s] = streams_[s].get();
   }
+  b.programs = {&options_.train};
+  for (const auto* other : {&options_.eval, &options_.tapped}) {
+    if (other->has_value()) b.programs.push_back(&**other);
+  }
   b.arena = arena_.get();
   b.host_arena = host_arena_.get();
   b.buckets = buckets_.get();

@@ -165,6 +165,18 @@ bool OnDevice(const Value& value) {
   return value.space == model::Space::kDevice && value.bytes > 0;
 }
 
+// Marks what a run of the program leaves backed.
+void MarkLeft(const Program& program,
+              const std::vector<ValueLifetime>& lifetimes, Pages& pages) {
+  for (int v = 0; v < program.values.size(); ++v) {
+    const Value& value = program.values[v];
+    if (!OnDevice(value) || lifetimes[v].first < 0) continue;
+    const int64_t end = value.offset + value.bytes;
+    pages.MarkEdges(value.offset, end);
+    if (lifetimes[v].dead_after < 0) pages.Mark(value.offset, end);
+  }
+}
+
 }  // namespace
 
 std::vector<ValueLifetime> UsesOf(const Program& program) {
@@ -197,27 +209,34 @@ std::vector<ValueLifetime> LifetimesOf(const Program& program) {
 
 std::vector<int64_t> AllowedBytes(const Program& program,
                                   const std::vector<ValueLifetime>& lifetimes,
+                                  const std::vector<const Program*>& others,
                                   int64_t page_bytes) {
   const HappensBefore before(program);
-  Pages edges(program.arena_bytes, page_bytes);
+  int64_t arena_bytes = program.arena_bytes;
+  for (const Program* other : others) {
+    arena_bytes = std::max(arena_bytes, other->arena_bytes);
+  }
+  Pages left(arena_bytes, page_bytes);
+  MarkLeft(program, lifetimes, left);
+  for (const Program* other : others) {
+    MarkLeft(*other, LifetimesOf(*other), left);
+  }
   std::vector<bool> ends(program.ops.size());
   for (int v = 0; v < program.values.size(); ++v) {
-    const Value& value = program.values[v];
-    if (!OnDevice(value) || lifetimes[v].first < 0) continue;
-    edges.MarkEdges(value.offset, value.offset + value.bytes);
-    if (lifetimes[v].dead_after >= 0) ends[lifetimes[v].dead_after] = true;
+    if (!OnDevice(program.values[v]) || lifetimes[v].dead_after < 0) continue;
+    ends[lifetimes[v].dead_after] = true;
   }
   std::vector<int64_t> allowed(program.ops.size(), -1);
   for (int id = 0; id < program.ops.size(); ++id) {
     if (!ends[id]) continue;
-    Pages pages = edges;
+    Pages pages = left;
     for (int v = 0; v < program.values.size(); ++v) {
       const Value& value = program.values[v];
       const ValueLifetime& life = lifetimes[v];
       if (!OnDevice(value) || life.first < 0) continue;
       if (before(id, life.first)) continue;  // not begun
       const int dead = life.dead_after;
-      if (dead >= 0 && (dead == id || before(dead, id))) continue;
+      if (dead == id || (dead >= 0 && before(dead, id))) continue;
       pages.Mark(value.offset, value.offset + value.bytes);
     }
     allowed[id] = pages.MarkedBytes();

@@ -32,10 +32,13 @@ std::vector<ValueLifetime> LifetimesOf(const schedule::Program& program);
 
 // For every op after which some value is dead, the bytes of the device arena
 // that may be backed by memory once it is done, in whole pages; -1 for other
-// ops. Pages only partly inside a value are never returned and always count.
-std::vector<int64_t> AllowedBytes(const schedule::Program& program,
-                                  const std::vector<ValueLifetime>& lifetimes,
-                                  int64_t page_bytes);
+// ops. What is never returned always counts: pages only partly inside a value,
+// and values that no op ends; also those of `others`, programs that run before
+// this one in the same arena.
+std::vector<int64_t> AllowedBytes(
+    const schedule::Program& program,
+    const std::vector<ValueLifetime>& lifetimes,
+    const std::vector<const schedule::Program*>& others, int64_t page_bytes);
 
 // Largest sum of bytes of device values live at once, in launch order. UsesOf()
 // suffices.

@@ -119,7 +119,7 @@ TEST(LifetimesTest, AllowedBytesAreThePagesThatMayBeLive) {
   AddOp(program, StreamKind::kCompute, {a});
   AddOp(program, StreamKind::kCompute, {a, b});
   AddOp(program, StreamKind::kCompute, {b});
-  EXPECT_THAT(AllowedBytes(program, LifetimesOf(program), kPage),
+  EXPECT_THAT(AllowedBytes(program, LifetimesOf(program), {}, kPage),
               ElementsAre(-1, 3 * kPage, 0));
 }
 
@@ -129,7 +129,7 @@ TEST(LifetimesTest, WhatAnotherStreamMayHaveBegunCounts) {
   const int b = AddValue(program, kPage, kPage);
   AddOp(program, StreamKind::kCompute, {a});
   AddOp(program, StreamKind::kEp, {b});
-  EXPECT_THAT(AllowedBytes(program, LifetimesOf(program), kPage),
+  EXPECT_THAT(AllowedBytes(program, LifetimesOf(program), {}, kPage),
               ElementsAre(kPage, kPage));
 }
 
@@ -139,7 +139,20 @@ TEST(LifetimesTest, PagesPartlyInsideAValueAlwaysCount) {
   AddOp(program, StreamKind::kCompute, {a});
   // Three pages are touched; the middle one is returned. The last one holds
   // 64 bytes of the arena.
-  EXPECT_THAT(AllowedBytes(program, LifetimesOf(program), kPage),
+  EXPECT_THAT(AllowedBytes(program, LifetimesOf(program), {}, kPage),
+              ElementsAre(kPage + 64));
+}
+
+TEST(LifetimesTest, WhatAnotherProgramLeavesInTheArenaCounts) {
+  Program program;
+  const int a = AddValue(program, 0, kPage);
+  AddOp(program, StreamKind::kCompute, {a});
+  Program other;  // the first and the last of its pages are not returned
+  const int b = AddValue(other, 2 * kPage + 64, 2 * kPage);
+  AddOp(other, StreamKind::kCompute, {b});
+  EXPECT_THAT(AllowedBytes(program, LifetimesOf(program), {}, kPage),
+              ElementsAre(0));
+  EXPECT_THAT(AllowedBytes(program, LifetimesOf(program), {&other}, kPage),
               ElementsAre(kPage + 64));
 }
 

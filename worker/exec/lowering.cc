@@ -97,7 +97,10 @@ absl::Status LoweredProgram::BindMemory(const Program& program) {
   const bool poison = b_.released_memory == ReleasedMemory::kPoison;
   std::vector<int64_t> allowed;
   if (b_.check_live_set) {
-    allowed = AllowedBytes(program, lifetimes, ::sysconf(_SC_PAGESIZE));
+    std::vector<const Program*> others = b_.programs;
+    others.erase(std::remove(others.begin(), others.end(), &program),
+                 others.end());
+    allowed = AllowedBytes(program, lifetimes, others, ::sysconf(_SC_PAGESIZE));
   }
   for (int id = 0; id < program.ops.size(); ++id) {
     RETURN_IF_ERROR(Look(id));

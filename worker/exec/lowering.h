@@ -40,6 +40,7 @@ struct Bindings {
   device::Device* device = nullptr;
   Communicators comms;
   std::array<device::Stream*, schedule::kNumStreams> streams = {};
+  std::vector<const schedule::Program*> programs;  // that share the arenas
   const device::Buffer* arena = nullptr;
   const device::Buffer* host_arena = nullptr;
   const fsdp::ResidentBuckets* buckets = nullptr;
