@@ -22,14 +22,19 @@ double Number(const nlohmann::json& json, const char* key) {
              : std::numeric_limits<double>::quiet_NaN();
 }
 
+// Those that are as a rank writes them.
 std::vector<v1::RouterLoss> RouterLossesOf(const nlohmann::json& step) {
   std::vector<v1::RouterLoss> losses;
   const auto list = step.find("router_losses");
   if (list == step.end() || !list->is_array()) return losses;
   for (const nlohmann::json& json : *list) {
+    if (!json.is_object()) continue;
+    const nlohmann::json layer = json.value("layer", nlohmann::json());
+    const nlohmann::json name = json.value("name", nlohmann::json());
+    if (!layer.is_number_integer() || !name.is_string()) continue;
     v1::RouterLoss& loss = losses.emplace_back();
-    loss.set_layer(json.value("layer", -1));
-    loss.set_name(json.value("name", ""));
+    loss.set_layer(layer.get<int32_t>());
+    loss.set_name(name.get<std::string>());
     loss.set_value(Number(json, "value"));
   }
   return losses;

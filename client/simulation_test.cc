@@ -1,5 +1,6 @@
 #include "client/simulation.h"
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <vector>
@@ -188,7 +189,11 @@ TEST_F(SimulationTest, ADamagedTraceIsNamed) {
   Damage(0, "\"op\":3}", "\"op\":2}");
   EXPECT_THAT(
       ReadStepTrace(job_, plan_).status(),
-      StatusIs(absl::StatusCode::kDataLoss, HasSubstr("op 3 is missing")));
+      StatusIs(absl::StatusCode::kDataLoss, HasSubstr("op 2 is there twice")));
+  WriteTraces();
+  Damage(0, "{\"ph\":\"X\"", "{\"ph\":\"Y\"");
+  EXPECT_THAT(ReadStepTrace(job_, plan_).status(),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("is missing")));
   WriteTraces();
   Damage(0, "\"rows\":", "\"rows\":-");
   EXPECT_THAT(ReadStepTrace(job_, plan_).status(),
@@ -226,6 +231,41 @@ TEST_F(SimulationTest, ADamagedTraceIsNamed) {
   EXPECT_THAT(MergeTraces(job_).status(),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("output.trace_step")));
+}
+
+// The field is named, in both readers.
+TEST_F(SimulationTest, ATraceOfSomethingElseIsRefused) {
+  const std::array<const char*, 3> cases[] = {
+      {"\"kind\":\"measured\"", "\"kind\":\"simulated\"",
+       "otherData.kind=\"simulated\": must be \"measured\""},
+      {"\"step\":3,", "\"step\":4,", "otherData.step=4: must be"},
+      {"\"world\":2,", "\"world\":1,", "otherData.world=1: must be"},
+      {"\"rank\":0,", "\"rank\":1,", "otherData.rank=1: must be"},
+      {"\"step_seconds\":", "\"step_seconds\":-", ": must be at least 0"},
+      {"\"host\":\"", "\"host\":7,\"x\":\"", "otherData.host=7: must be text"},
+      {"\"ts\":", "\"ts\":\"x\",\"was\":", "]: ts \"x\""},
+  };
+  for (const auto& [old, other, says] : cases) {
+    WriteTraces();
+    Damage(0, old, other);
+    const auto names_field =
+        StatusIs(absl::StatusCode::kDataLoss,
+                 AllOf(HasSubstr("trace.step-3.rank-0.json"), HasSubstr(says)));
+    EXPECT_THAT(ReadStepTrace(job_, plan_).status(), names_field);
+    EXPECT_THAT(MergeTraces(job_).status(), names_field);
+  }
+}
+
+TEST_F(SimulationTest, AStepThatTookNoTimeIsRefused) {
+  const std::string path = job_.artifacts() + "/steps.rank-0.jsonl";
+  for (const char* seconds : {"-1", "0", "\"x\""}) {
+    std::ofstream(path) << "{\"kind\":\"step\",\"step\":2,\"step_seconds\":"
+                        << seconds << "}\n";
+    EXPECT_THAT(
+        StepSeconds(job_.artifacts()).status(),
+        StatusIs(absl::StatusCode::kDataLoss,
+                 HasSubstr(absl::StrCat("line 1: step_seconds=", seconds))));
+  }
 }
 
 TEST_F(SimulationTest, AStepIsPredictedWithItsTrace) {

@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -197,6 +198,18 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Nan",
              "optimizer: {epsilon: .nan}\n",
              {"f:1:22: optimizer.epsilon: \".nan\" is not a finite number"}},
+        Case{"HexDouble",
+             "optimizer: {epsilon: 0x10}\n",
+             {"f:1:22: optimizer.epsilon: \"0x10\" is not a finite number"}},
+        Case{"OctalDouble",
+             "optimizer: {epsilon: 010}\n",
+             {"f:1:22: optimizer.epsilon: \"010\" is not a finite number"}},
+        Case{"NoExponent",
+             "optimizer: {epsilon: 1e}\n",
+             {"f:1:22: optimizer.epsilon: \"1e\" is not a finite number"}},
+        Case{"OnlyAPoint",
+             "optimizer: {epsilon: .}\n",
+             {"f:1:22: optimizer.epsilon: \".\" is not a finite number"}},
         Case{"AbslNan",
              "optimizer: {epsilon: nan}\n",
              {"f:1:22: optimizer.epsilon: \"nan\" is not a finite number"}},
@@ -276,6 +289,21 @@ TEST(YamlMessageTest, SetChangesOneField) {
   EXPECT_FALSE(job.optimizer().has_beta1());
   EXPECT_EQ(origins.Find("model.moe.num_experts"), "--set");
   EXPECT_EQ(origins.Find("data.sequence_length"), "--set");
+}
+
+TEST(YamlMessageTest, DecimalFractionsHaveTheUsualForms) {
+  const std::pair<const char*, double> cases[] = {
+      {"1e-05", 1e-5},  {"2.5E+2", 250}, {".5", 0.5}, {"2.", 2},
+      {"-0.25", -0.25}, {"+3", 3},       {"0", 0},    {"0.0", 0}};
+  for (const auto& [text, value] : cases) {
+    v1::TrainingJob job;
+    FieldOrigins origins;
+    EXPECT_TRUE(
+        SetField(std::string("optimizer.epsilon=") + text, &job, &origins)
+            .empty())
+        << text;
+    EXPECT_EQ(job.optimizer().epsilon(), value) << text;
+  }
 }
 
 TEST(YamlMessageTest, SetRefusesWhatAFileMayNotHold) {

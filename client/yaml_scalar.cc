@@ -1,5 +1,6 @@
 #include "client/yaml_scalar.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -52,13 +53,38 @@ std::string NotExpected(const YAML::Node& node, const FieldDescriptor& field) {
                       "\" is not ", ExpectedValue(field));
 }
 
+bool AreDigits(absl::string_view text) {
+  return text.find_first_not_of("0123456789") == absl::string_view::npos;
+}
+
+absl::string_view WithoutSign(absl::string_view text) {
+  const bool has_sign = !text.empty() && (text[0] == '-' || text[0] == '+');
+  return text.substr(has_sign ? 1 : 0);
+}
+
 // Decimal digits with an optional sign, and no zero in front: some read 010 as
 // eight.
 bool IsDecimal(absl::string_view text) {
-  if (!text.empty() && (text[0] == '-' || text[0] == '+'))
-    text.remove_prefix(1);
+  text = WithoutSign(text);
   if (text.empty() || (text.size() > 1 && text[0] == '0')) return false;
-  return text.find_first_not_of("0123456789") == absl::string_view::npos;
+  return AreDigits(text);
+}
+
+// The same with a fraction or an exponent, as in -0.5, .5, 2. and 1e-05.
+bool IsDecimalFraction(absl::string_view text) {
+  const size_t e = std::min(text.find_first_of("eE"), text.size());
+  const absl::string_view mantissa = WithoutSign(text.substr(0, e));
+  if (e < text.size()) {
+    const absl::string_view exponent = WithoutSign(text.substr(e + 1));
+    if (exponent.empty() || !AreDigits(exponent)) return false;
+  }
+  const size_t point = std::min(mantissa.find('.'), mantissa.size());
+  const absl::string_view whole = mantissa.substr(0, point);
+  const absl::string_view fraction =
+      point < mantissa.size() ? mantissa.substr(point + 1) : "";
+  if (!AreDigits(fraction)) return false;
+  if (whole.empty()) return !fraction.empty();
+  return AreDigits(whole) && IsDecimal(whole);
 }
 
 // The integer in `node`, or nothing and a message in `error`.
@@ -84,8 +110,8 @@ std::optional<double> ParseDouble(const YAML::Node& node,
                                   const FieldDescriptor& field,
                                   std::string* error) {
   double value;
-  if (IsQuoted(node) || !absl::SimpleAtod(node.Scalar(), &value) ||
-      !std::isfinite(value)) {
+  if (IsQuoted(node) || !IsDecimalFraction(node.Scalar()) ||
+      !absl::SimpleAtod(node.Scalar(), &value) || !std::isfinite(value)) {
     *error = NotExpected(node, field);
     return std::nullopt;
   }
