@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "base/nearest_name.h"
+#include "client/bench_command.h"
 #include "client/cli_simulation.h"
 #include "client/completion.h"
 #include "client/enum_names.h"
@@ -41,6 +42,7 @@ struct Parsed {
   SubmitOptions submit;
   WatchOptions watch;
   CancelOptions cancel;
+  BenchCommandOptions bench;
   GoldenCommandOptions golden;
   ParityCommandOptions parity;
   PlanOptions plan;
@@ -316,6 +318,34 @@ void AddGoldenCommand(CLI::App* app, Session& session, Parsed* p) {
   AddEnum(golden, "--strategy", &run.strategy, "What is sharded");
 }
 
+void AddBenchCommand(CLI::App* app, Session& session, Parsed* p) {
+  CLI::App* bench = AddCommand(
+      app, "bench", "Time the steps of a job: rates, streams, memory, waits", p,
+      [&session, p] {
+        p->bench.file = p->file;
+        return Bench(session, p->bench);
+      });
+  AddFile(bench, &p->file, true);
+  BenchCommandOptions& options = p->bench;
+  bench->add_option("--steps", options.steps, "Steps to run")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1000000}));
+  bench
+      ->add_option("--warmup", options.warmup,
+                   "Steps at the begin that are not measured")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{1000000}));
+  bench->add_flag("--balanced", options.is_balanced,
+                  "Tokens go to experts in turn, whatever the routers say");
+  bench->add_flag("--hidden", options.measures_hidden,
+                  "Also time the job without its all-to-alls, and these alone");
+  bench->add_flag_callback(
+      "--json", [&session] { session.format = Format::kJson; },
+      "Print one JSON object");
+  bench->add_option("--trace", options.trace,
+                    "File for the timeline of the last step");
+}
+
 void AddParityCommand(CLI::App* app, Session& session, Parsed* p) {
   CLI::App* parity = AddCommand(
       app, "parity",
@@ -401,6 +431,7 @@ int RunCli(int argc, const char* const* argv, Session& session) {
   AddExplainCommand(&app, session, &parsed);
   AddFileCommands(&app, session, &parsed);
   AddGoldenCommand(&app, session, &parsed);
+  AddBenchCommand(&app, session, &parsed);
   AddParityCommand(&app, session, &parsed);
   AddSimulationCommands(&app, session, &parsed.simulation, &parsed.run);
   CLI::App* completion =

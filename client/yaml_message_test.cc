@@ -138,7 +138,7 @@ INSTANTIATE_TEST_SUITE_P(
              "[1]: 2\n",
              {"f:1:1: a list: unknown field; known: name, model, data, "
               "parallel, batch, schedule, fsdp, optimizer, steps, seed, eval, "
-              "output, limits, init, loss, precision, guards"}},
+              "output, limits, init, loss, precision, guards, bench"}},
         Case{"NoValue",
              "steps:\n",
              {"f:1:1: steps: has no value; give one or leave the field out"}},
@@ -319,7 +319,7 @@ TEST(YamlMessageTest, SetRefusesWhatAFileMayNotHold) {
       ElementsAre(
           "--set: unknown field \"\"; known: name, model, "
           "data, parallel, batch, schedule, fsdp, optimizer, "
-          "steps, seed, eval, output, limits, init, loss, precision, guards"));
+          "steps, seed, eval, output, limits, init, loss, precision, guards, bench"));
   EXPECT_THAT(errors_of("batch.microbach=3"),
               ElementsAre("--set: batch.microbach: unknown field "
                           "\"microbach\"; did you mean \"microbatch\"?"));

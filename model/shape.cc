@@ -106,6 +106,7 @@ Shape ShapeOf(const v1::TrainingJob& job) {
   shape.moe_layer.assign(shape.layers, model.has_moe());
   for (int layer : model.dense_layers()) shape.moe_layer[layer] = false;
   if (model.has_moe()) FillMoe(model.moe(), &shape);
+  shape.balanced_routing = job.bench().balanced_routing();
   shape.compute_dtype = DTypeOf(job.precision().compute());
   shape.gradient_dtype = DTypeOf(job.precision().gradients());
   shape.sequence = job.data().sequence_length();

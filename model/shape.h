@@ -36,8 +36,9 @@ struct Shape {
   int64_t shared_ffn = 0;      // 0: no shared expert
   double max_rows_factor = 0;  // of MoeConfig; 0: no bound of the job's own
   bool renormalize_top_k = true;
-  bool shared_gate = false;  // of the shared expert
-  bool gated_mlp = true;     // SwiGLU; false: squared ReLU
+  bool balanced_routing = false;  // of BenchConfig
+  bool shared_gate = false;       // of the shared expert
+  bool gated_mlp = true;          // SwiGLU; false: squared ReLU
   bool qkv_bias = false;
   bool out_bias = false;
   bool qk_norm = false;  // RMSNorm of each head of queries and keys

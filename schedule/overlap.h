@@ -28,6 +28,7 @@ struct OverlapTimes {
   int64_t ep_exposed_ns = 0;    // ... while the compute stream ran none
   int64_t fsdp_ns = 0;          // the gather or the reduce stream ran an op
   int64_t fsdp_exposed_ns = 0;  // ... while the compute stream ran none
+  std::array<int64_t, kNumStreams> busy_ns = {};  // each stream ran an op
 };
 
 // `spans` is indexed by op. Allocates nothing.

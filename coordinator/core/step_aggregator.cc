@@ -64,6 +64,15 @@ v1::StepMetrics Combine(const std::vector<v1::StepMetrics>& by_rank) {
         std::max(all.peak_device_bytes(), one.peak_device_bytes()));
     all.set_elapsed_seconds(
         std::max(all.elapsed_seconds(), one.elapsed_seconds()));
+    all.set_launch_seconds(
+        std::max(all.launch_seconds(), one.launch_seconds()));
+    all.set_host_waits(std::max(all.host_waits(), one.host_waits()));
+    all.set_allocations(std::max(all.allocations(), one.allocations()));
+    for (int s = 0; s < all.streams_size() && s < one.streams_size(); ++s) {
+      v1::StreamTime& stream = *all.mutable_streams(s);
+      stream.set_busy_seconds(
+          std::max(stream.busy_seconds(), one.streams(s).busy_seconds()));
+    }
     all.set_expert_imbalance(
         std::max(all.expert_imbalance(), one.expert_imbalance()));
   }

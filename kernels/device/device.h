@@ -93,6 +93,13 @@ class Buffer {
   virtual int64_t bytes() const = 0;
 };
 
+// What has happened on a device since its creation.
+struct DeviceCounters {
+  int64_t allocations = 0;   // of device and host memory
+  int64_t host_waits = 0;    // Synchronize() of events and streams
+  int64_t host_wait_ns = 0;  // time in them
+};
+
 // Owns streams, memory and the first error.
 //
 // Guarantees: after the first failed work item every stream drains without
@@ -131,6 +138,8 @@ class Device {
   virtual int64_t bytes_in_use(MemoryCategory category) const = 0;
   virtual int64_t bytes_in_use() const = 0;
   virtual int64_t peak_bytes() const = 0;
+
+  virtual DeviceCounters counters() const = 0;
 
   // The first error of any work item, or OK.
   virtual absl::Status status() const = 0;

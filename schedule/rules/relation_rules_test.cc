@@ -201,6 +201,12 @@ std::vector<RelationCase> RunCases() {
        "empty beside", "megatron=\"/a\" beside init.hugging_face=\"/b\""},
       {"output { trace_step: 4 }", "output.trace_step", "0 to steps",
        "trace_step=4 but steps=3"},
+      {"model { dense_layers: [0, 1] ffn_hidden_size: 8 } parallel { ep: 1 } "
+       "bench { balanced_routing: true }",
+       "bench.balanced_routing", "false without", "no layer has experts"},
+      {"model { dense_layers: [0, 1] ffn_hidden_size: 8 } parallel { ep: 1 } "
+       "bench { exchanges: EXCHANGES_ALONE }",
+       "bench.exchanges", "normal without", "no layer has experts"},
       {"output { gradients_step: 4 }", "output.gradients_step", "0 to steps",
        "gradients_step=4 but steps=3"},
       {"output { tap_step: 4 taps: 'head.logits' }", "output.tap_step",

@@ -88,6 +88,19 @@ Finding CheckHeldOut(const Job& job) {
       " asks to validate on held-out samples");
 }
 
+Finding CheckBalancedRouting(const Job& job) {
+  if (!job.bench().balanced_routing() || MoeLayers(job.model()) > 0) return {};
+  return "bench.balanced_routing is set but no layer has experts";
+}
+
+Finding CheckExchanges(const Job& job) {
+  const v1::Exchanges exchanges = job.bench().exchanges();
+  if (exchanges <= v1::EXCHANGES_NORMAL || MoeLayers(job.model()) > 0) {
+    return {};
+  }
+  return "bench.exchanges is set but no layer has experts";
+}
+
 // Field, other fields read, what is allowed, check.
 constexpr RelationRule kRules[] = {
     {"name", "",
@@ -105,6 +118,9 @@ constexpr RelationRule kRules[] = {
     {"output.gradients_step", "steps", "0 to steps", CheckGradientsStep},
     {"data.validation_fraction", "eval.batches", "above 0 when eval.batches is",
      CheckHeldOut},
+    {"bench.balanced_routing", "model.moe", "false without experts",
+     CheckBalancedRouting},
+    {"bench.exchanges", "model.moe", "normal without experts", CheckExchanges},
 };
 
 }  // namespace

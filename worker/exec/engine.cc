@@ -100,7 +100,11 @@ absl::Status EngineImpl::RunProgram(const LoweredProgram& program,
                                     data::Split split, int64_t batch) {
   RETURN_IF_ERROR(ReadBatches(split, batch));
   std::fill(routed_rows_.begin(), routed_rows_.end(), 0);
+  const int64_t begin_ns = options_.clock->MonotonicNanos();
+  const int64_t waited_ns = options_.device->counters().host_wait_ns;
   const absl::Status walked = Walk(program.entries());
+  launch_ns_ = options_.clock->MonotonicNanos() - begin_ns -
+               (options_.device->counters().host_wait_ns - waited_ns);
   const absl::Status drained = Drain();
   RETURN_IF_ERROR(drained);  // the first error on the device
   RETURN_IF_ERROR(walked);
@@ -122,6 +126,12 @@ absl::Status EngineImpl::RunStep(int64_t step, int64_t control_word,
   record[fsdp::ControlRecord::kWord] = static_cast<double>(control_word);
   const int64_t begin_ns = options_.clock->MonotonicNanos();
   if (first_begin_ns_ < 0) first_begin_ns_ = begin_ns;
+  if (exchange_meter_ != nullptr && step > 1 &&
+      options_.job.bench().exchanges() == v1::EXCHANGES_ALONE) {
+    return RunExchangesAlone(begin_ns, result);
+  }
+  SetExchangeMode();
+  const device::DeviceCounters before = options_.device->counters();
   const bool taps =
       tapped_.lowered != nullptr && step == options_.job.output().tap_step();
   const StepProgram& program = taps ? tapped_ : train_;
@@ -133,7 +143,38 @@ absl::Status EngineImpl::RunStep(int64_t step, int64_t control_word,
   has_tapped_ |= taps;
   result->is_tapped = taps;
   FillMetrics(program, begin_ns, options_.clock->MonotonicNanos(), result);
+  FillCounters(before, result->metrics);
   return Annotate(CheckGuards(step), absl::StrCat("step ", step));
+}
+
+void EngineImpl::SetExchangeMode() {
+  if (exchange_meter_ == nullptr) return;
+  const bool alone = options_.job.bench().exchanges() == v1::EXCHANGES_ALONE;
+  using Mode = ExchangeMeter::Mode;
+  exchange_meter_->set_mode(alone       ? Mode::kRecord
+                            : step_ > 1 ? Mode::kLeaveOut
+                                        : Mode::kPass);
+}
+
+absl::Status EngineImpl::RunExchangesAlone(int64_t begin_ns,
+                                           StepResult* result) {
+  device::Stream& stream = *StreamOf(schedule::StreamKind::kEp);
+  const auto replay = [](void* meter, device::Stream& on) {
+    return static_cast<ExchangeMeter*>(meter)->Replay(on);
+  };
+  const int64_t sent_before = exchange_meter_->wire_bytes();
+  stream.Launch(replay, exchange_meter_.get());
+  RETURN_IF_ERROR(stream.Synchronize());
+  const int64_t end_ns = options_.clock->MonotonicNanos();
+  v1::StepMetrics& metrics = result->metrics;
+  metrics.set_step(step_);
+  metrics.set_tokens(static_cast<int64_t>(totals_.tokens));
+  metrics.set_step_seconds(Seconds(end_ns - begin_ns));
+  metrics.set_elapsed_seconds(Seconds(end_ns - first_begin_ns_));
+  metrics.set_ep_wire_bytes(exchange_meter_->wire_bytes() - sent_before);
+  result->control_word = totals_.word;
+  result->spans.clear();
+  return absl::OkStatus();
 }
 
 absl::Status EngineImpl::FinishControl(void* engine) {
@@ -156,7 +197,9 @@ absl::Status EngineImpl::FinishTrainControl() {
         " tokens of the step: there is nothing to minimise; a mask is 1 where "
         "a token counts as a label"));
   }
-  if (!std::isfinite(totals_.norm)) {
+  const bool means_nothing =
+      options_.job.bench().exchanges() == v1::EXCHANGES_LEFT_OUT;
+  if (!std::isfinite(totals_.norm) && !means_nothing) {
     gate_has_tripped_ = true;
     return absl::OutOfRangeError("the gradient norm is not finite");
   }
@@ -230,6 +273,22 @@ void EngineImpl::FillMetrics(const StepProgram& ran, int64_t begin_ns,
   metrics.set_ep_exposed_seconds(Seconds(times.ep_exposed_ns));
   metrics.set_fsdp_seconds(Seconds(times.fsdp_ns));
   metrics.set_fsdp_exposed_seconds(Seconds(times.fsdp_exposed_ns));
+  metrics.clear_streams();
+  for (int s = 0; s < schedule::kNumStreams; ++s) {
+    v1::StreamTime& stream = *metrics.add_streams();
+    stream.set_stream(schedule::Name(static_cast<schedule::StreamKind>(s)));
+    stream.set_busy_seconds(Seconds(times.busy_ns[s]));
+  }
+}
+
+void EngineImpl::FillCounters(const device::DeviceCounters& before,
+                              v1::StepMetrics& metrics) const {
+  const device::DeviceCounters after = options_.device->counters();
+  metrics.set_launch_seconds(Seconds(launch_ns_));
+  // The streams are drained once each at the end, which is no wait in a step.
+  metrics.set_host_waits(after.host_waits - before.host_waits -
+                         schedule::kNumStreams);
+  metrics.set_allocations(after.allocations - before.allocations);
 }
 
 double EngineImpl::ExpertImbalance() const {

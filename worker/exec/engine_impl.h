@@ -20,6 +20,7 @@
 #include "schedule/overlap.h"
 #include "schedule/plan.h"
 #include "worker/exec/engine.h"
+#include "worker/exec/exchange_meter.h"
 #include "worker/exec/finite_check.h"
 #include "worker/exec/lowering.h"
 #include "worker/exec/replica_check.h"
@@ -72,6 +73,7 @@ class EngineImpl : public Engine {
   absl::Status CheckCommunicator(const comm::Communicator* comm,
                                  fsdp::Axis axis, absl::string_view name) const;
   absl::Status ReserveCommunicators();
+  void MeterExchanges();
   void DescribeParameters();
   absl::Status AllocateMemory();
   absl::Status CreateStreams();
@@ -101,6 +103,10 @@ class EngineImpl : public Engine {
   }
   // A HostFn: the launching thread's part of the control op.
   static absl::Status FinishControl(void* engine);
+  // A step that is nothing but the all-to-alls of the first one.
+  // `step_` is the step that begins.
+  void SetExchangeMode();
+  absl::Status RunExchangesAlone(int64_t begin_ns, StepResult* result);
   absl::Status FinishTrainControl();
   // After a step whose gradient norm was not finite: runs it again and looks
   // where that began. The error to fail the step with, the same on all ranks.
@@ -113,6 +119,8 @@ class EngineImpl : public Engine {
   void FillRouterLosses(v1::StepMetrics& metrics) const;
   void FillMetrics(const StepProgram& ran, int64_t begin_ns, int64_t end_ns,
                    StepResult* result);
+  void FillCounters(const device::DeviceCounters& before,
+                    v1::StepMetrics& metrics) const;
   double ExpertImbalance() const;
   absl::Status WriteFragments(const std::vector<fsdp::BucketView>& held,
                               std::optional<int64_t> step,
@@ -139,6 +147,10 @@ class EngineImpl : public Engine {
   std::vector<int64_t> routed_rows_;    // [layers, experts]
   std::vector<int64_t> received_rows_;  // [layers, microbatches]
   int64_t exchanged_bytes_ = 0;
+
+  // Of a job that is timed in an unusual way; else null.
+  std::unique_ptr<ExchangeMeter> exchange_meter_;
+  int64_t launch_ns_ = 0;  // of the step that runs
 
   int64_t replica_check_steps_ = 0;
   std::unique_ptr<ReplicaCheck> replica_check_;  // null: nobody compares

@@ -77,6 +77,7 @@ absl::Status EngineImpl::Prepare() {
   DescribeParameters();
   RETURN_IF_ERROR(AllocateMemory());
   RETURN_IF_ERROR(ReserveCommunicators());
+  MeterExchanges();
   RETURN_IF_ERROR(CreateStreams());
   RETURN_IF_ERROR(InitializeConstants());
   RETURN_IF_ERROR(InitializeWeights());
@@ -205,6 +206,15 @@ absl::Status EngineImpl::ReserveCommunicators() {
     RETURN_IF_ERROR(comm->RegisterMemory(sent));
   }
   return absl::OkStatus();
+}
+
+void EngineImpl::MeterExchanges() {
+  const v1::Exchanges exchanges = options_.job.bench().exchanges();
+  if (exchanges != v1::EXCHANGES_LEFT_OUT && exchanges != v1::EXCHANGES_ALONE) {
+    return;
+  }
+  exchange_meter_ = std::make_unique<ExchangeMeter>(options_.comms.ep);
+  options_.comms.ep = exchange_meter_.get();
 }
 
 void EngineImpl::DescribeParameters() {

@@ -20,6 +20,7 @@ ops::RouterConfig RouterConfigOf(const model::Shape& s) {
   config.num_experts = s.experts;
   config.topk = s.top_k;
   config.normalize_topk = s.renormalize_top_k;
+  config.balanced = s.balanced_routing;
   return config;
 }
 

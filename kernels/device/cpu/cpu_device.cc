@@ -37,10 +37,12 @@ class CpuDevice : public Device {
 
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(
       int64_t bytes, MemoryCategory category) override {
+    core_->counters.AddAllocation();
     return cpu::AllocateAccounted(core_, bytes, category);
   }
 
   absl::StatusOr<std::unique_ptr<Buffer>> AllocateHost(int64_t bytes) override {
+    core_->counters.AddAllocation();
     return cpu::AllocateUnaccounted(bytes);
   }
 
@@ -61,6 +63,8 @@ class CpuDevice : public Device {
   }
   int64_t bytes_in_use() const override { return core_->accounts.in_use(); }
   int64_t peak_bytes() const override { return core_->accounts.peak(); }
+
+  DeviceCounters counters() const override { return core_->counters.Read(); }
 
   absl::Status status() const override { return core_->errors.status(); }
 

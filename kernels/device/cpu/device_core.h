@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "kernels/device/accounts.h"
+#include "kernels/device/counters.h"
 #include "kernels/device/device.h"
 #include "kernels/device/error_state.h"
 
@@ -45,6 +46,7 @@ struct DeviceCore {
   ErrorState errors;
   StreamRegistry streams;
   MemoryAccounts accounts;
+  Counters counters;
 };
 
 // Maps memory and charges it to `category` of `core`'s accounts.

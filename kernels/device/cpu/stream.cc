@@ -53,6 +53,7 @@ void Progress::OnFailure() {
 }
 
 absl::Status CpuEvent::Synchronize() {
+  const Counters::Wait wait(core_->counters);
   if (progress_ != nullptr) {
     progress_->AwaitUnlessFailed(position_, core_->errors);
   }
@@ -117,6 +118,7 @@ void CpuStream::Record(Event& event) {
 }
 
 absl::Status CpuStream::Synchronize() {
+  const Counters::Wait wait(core_->counters);
   int64_t position;
   {
     MutexLock lock(&mu_);

@@ -96,7 +96,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> AllocateDevice(
     core->accounts.Give(bytes, category);
     return data.status();
   }
-  ++core->allocations;
+  core->counters.AddAllocation();
   return std::make_unique<CudaBuffer>(std::move(core), *data, bytes,
                                       Memory::kDevice, category);
 }
@@ -111,7 +111,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> AllocatePinned(
                              cudaHostAllocPortable | cudaHostAllocMapped),
                absl::StrCat("allocating ", bytes, " bytes of pinned memory")));
   std::memset(data, 0, SizeToAsk(bytes));
-  ++core->allocations;
+  core->counters.AddAllocation();
   return std::make_unique<CudaBuffer>(
       std::move(core), static_cast<std::byte*>(data), bytes, Memory::kPinned,
       MemoryCategory::kStaging);

@@ -5,7 +5,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -13,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "kernels/device/accounts.h"
+#include "kernels/device/counters.h"
 #include "kernels/device/device.h"
 #include "kernels/device/error_state.h"
 
@@ -37,8 +37,7 @@ struct Core {
   const int sm_count;
   ErrorState errors;
   MemoryAccounts accounts;
-  std::atomic<int64_t> allocations{0};
-  std::atomic<int64_t> host_waits{0};
+  Counters counters;
 
   // Timestamps are taken relative to an event recorded while none was pending:
   // distances stay short, and so exact (they are told in fp32 milliseconds).

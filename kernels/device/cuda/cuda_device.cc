@@ -74,14 +74,14 @@ class CudaDevice : public Device {
   int64_t bytes_in_use() const override { return core_->accounts.in_use(); }
   int64_t peak_bytes() const override { return core_->accounts.peak(); }
 
+  DeviceCounters counters() const override { return core_->counters.Read(); }
+
   absl::Status status() const override { return core_->errors.status(); }
 
   void Fail(absl::Status error) override {
     if (error.ok()) error = absl::CancelledError("the device was cancelled");
     core_->errors.Fail(std::move(error));
   }
-
-  const Core& core() const { return *core_; }
 
  private:
   const CudaDeviceOptions options_;
@@ -155,11 +155,6 @@ absl::StatusOr<std::string> DescribeCudaDevice(int ordinal) {
                       " multiprocessors=", properties.multiProcessorCount,
                       " driver_cuda=", VersionText(driver),
                       " runtime_cuda=", VersionText(runtime));
-}
-
-CudaCounters CountersOf(const Device& device) {
-  const Core& core = static_cast<const CudaDevice&>(device).core();
-  return {core.allocations.load(), core.host_waits.load()};
 }
 
 }  // namespace weft::device

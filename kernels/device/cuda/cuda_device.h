@@ -48,14 +48,6 @@ absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(
 // Errors are those of CreateCudaDevice().
 absl::StatusOr<std::string> DescribeCudaDevice(int ordinal);
 
-// What has happened on a CUDA device since its creation.
-struct CudaCounters {
-  int64_t allocations = 0;  // of device and pinned memory
-  int64_t host_waits = 0;   // Synchronize() of events and streams
-};
-// Requires: `device` is one of CreateCudaDevice(). Any thread.
-CudaCounters CountersOf(const Device& device);
-
 }  // namespace weft::device
 
 #endif  // WEFT_KERNELS_DEVICE_CUDA_CUDA_DEVICE_H_

@@ -132,12 +132,12 @@ TEST_F(CudaDeviceTest, TooLargeAWorkspaceFailsTheDevice) {
 }
 
 TEST_F(CudaDeviceTest, CountsAllocationsAndHostWaits) {
-  const CudaCounters before = CountersOf(*device_);
+  const DeviceCounters before = device_->counters();
   ASSERT_OK_AND_ASSIGN(auto host, device_->AllocateHost(10));
   ASSERT_OK_AND_ASSIGN(auto memory,
                        device_->Allocate(10, MemoryCategory::kArena));
   EXPECT_OK(stream_->Synchronize());
-  const CudaCounters after = CountersOf(*device_);
+  const DeviceCounters after = device_->counters();
   EXPECT_EQ(after.allocations, before.allocations + 2);
   EXPECT_EQ(after.host_waits, before.host_waits + 1);
 }

@@ -39,7 +39,7 @@ absl::StatusOr<std::unique_ptr<CudaEvent>> CudaEvent::Create(
 CudaEvent::~CudaEvent() { (void)cudaEventDestroy(handle_); }
 
 absl::Status CudaEvent::Synchronize() {
-  ++core_->host_waits;
+  const Counters::Wait wait(core_->counters);
   const cudaError_t error = Poll(*core_, /*ends_on_failure=*/true,
                                  [&] { return cudaEventQuery(handle_); });
   if (error != cudaSuccess) {
@@ -101,7 +101,7 @@ void CudaStream::Record(Event& event) {
 }
 
 absl::Status CudaStream::Synchronize() {
-  ++core_->host_waits;
+  const Counters::Wait wait(core_->counters);
   Check(Poll(*core_, /*ends_on_failure=*/false,
              [&] { return cudaStreamQuery(handle_); }),
         "running");

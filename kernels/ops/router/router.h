@@ -25,6 +25,9 @@ struct RouterConfig {
   RouterScore score = RouterScore::kSoftmax;
   bool normalize_topk = true;
   float scaling = 1.0f;
+  // Choices go round, whatever the logits: the j-th of token t is expert
+  // (t * topk + j) mod num_experts. For benchmarks.
+  bool balanced = false;
 };
 
 struct RouterForwardArgs {

@@ -114,7 +114,13 @@ void RouterForward(const RouterForwardArgs& args, device::Stream& stream) {
     float* scores = args.scores + token * experts;
     int32_t* index = args.topk_index + token * topk;
     Softmax(logits, experts, scores);
-    SelectTopk(logits, experts, topk, index);
+    if (args.config.balanced) {
+      for (int64_t j = 0; j < topk; ++j) {
+        index[j] = static_cast<int32_t>((token * topk + j) % experts);
+      }
+    } else {
+      SelectTopk(logits, experts, topk, index);
+    }
     ChosenProbs(args.config, logits, scores, index,
                 args.topk_prob + token * topk);
     for (int64_t j = 0; j < topk; ++j) ++args.counts[index[j]];

@@ -77,21 +77,38 @@ __device__ float Softmax(const uint32_t (&keys)[kPerLane], float max,
   return scale;
 }
 
+// The key of one expert of the row.
+template <int kPerLane>
+__device__ uint32_t KeyAt(int expert, const uint32_t (&keys)[kPerLane]) {
+  uint32_t key = 0;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    if (expert / 32 == i) key = keys[i];
+  }
+  return __shfl_sync(kAllLanes, key, expert % 32);
+}
+
 // Chooses the experts of a row, counts them and writes their probabilities;
 // 32 choices at a time, of which lane j keeps the j-th. `scale` is that of
 // Softmax.
 template <int kPerLane>
-__device__ void Choose(const RouterConfig& config, float max, float scale,
-                       uint32_t (&keys)[kPerLane], int32_t* index, float* prob,
-                       int* counts) {
+__device__ void Choose(const RouterConfig& config, int64_t token, float max,
+                       float scale, uint32_t (&keys)[kPerLane], int32_t* index,
+                       float* prob, int* counts) {
   const int lane = threadIdx.x % 32;
   const int topk = config.topk;
   float sum = 0;
   for (int begin = 0; begin < topk; begin += 32) {
     Choice own = {};
     for (int j = begin; j < topk && j < begin + 32; ++j) {
-      const Choice next = Greatest(keys);
-      Take(next.expert, keys);
+      Choice next;
+      if (config.balanced) {
+        next.expert = (token * topk + j) % config.num_experts;
+        next.key = KeyAt(next.expert, keys);
+      } else {
+        next = Greatest(keys);
+        Take(next.expert, keys);
+      }
       if (lane == j - begin) own = next;
     }
     if (begin + lane >= topk) continue;
@@ -127,7 +144,7 @@ __global__ void __launch_bounds__(kThreads)
     const float max = LogitOf(Greatest(keys).key);
     const float scale =
         Softmax(keys, max, experts, args.scores + token * experts);
-    Choose(args.config, max, scale, keys,
+    Choose(args.config, token, max, scale, keys,
            args.topk_index + token * args.config.topk,
            args.topk_prob + token * args.config.topk, counts);
   }

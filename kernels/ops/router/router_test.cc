@@ -310,5 +310,33 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"ManyChoicesRaw", 17, 600, 70, false}),
     [](const auto& info) { return info.param.name; });
 
+TEST(RouterTest, BalancedChoicesGoRoundWhateverTheLogits) {
+  constexpr int64_t kTokens = 24;
+  constexpr int64_t kExperts = 16;
+  constexpr int64_t kTopk = 4;
+  const Floats logits = RandomFloats(kTokens * kExperts, 5, 3.0);
+  Floats scores = Unwritten(kTokens * kExperts);
+  Floats prob = Unwritten(kTokens * kTopk);
+  Ints index(kTokens * kTopk, -1);
+  Ints counts(kExperts, -1);
+  RouterForwardArgs args;
+  args.config.num_experts = kExperts;
+  args.config.topk = kTopk;
+  args.config.normalize_topk = false;
+  args.config.balanced = true;
+  args.tokens = kTokens;
+  args.logits = logits.data();
+  args.scores = scores.data();
+  args.topk_index = index.data();
+  args.topk_prob = prob.data();
+  args.counts = counts.data();
+  RouterForward(args, InlineStream());
+  for (int64_t slot = 0; slot < kTokens * kTopk; ++slot) {
+    ASSERT_EQ(index[slot], slot % kExperts);
+    EXPECT_FLOAT_EQ(prob[slot], scores[slot / kTopk * kExperts + index[slot]]);
+  }
+  for (int32_t count : counts) EXPECT_EQ(count, kTokens * kTopk / kExperts);
+}
+
 }  // namespace
 }  // namespace weft::ops

@@ -111,6 +111,9 @@ class ConductedDevice : public device::Device {
   }
   int64_t bytes_in_use() const override { return memory_->bytes_in_use(); }
   int64_t peak_bytes() const override { return memory_->peak_bytes(); }
+  device::DeviceCounters counters() const override {
+    return memory_->counters();
+  }
   absl::Status status() const override { return conductor_->StatusOf(&state_); }
   void Fail(absl::Status error) override { conductor_->Fail(&state_, error); }
 

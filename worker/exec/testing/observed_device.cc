@@ -86,6 +86,9 @@ class ObservedDevice : public device::Device {
   }
   int64_t bytes_in_use() const override { return inner_->bytes_in_use(); }
   int64_t peak_bytes() const override { return inner_->peak_bytes(); }
+  device::DeviceCounters counters() const override {
+    return inner_->counters();
+  }
   absl::Status status() const override { return inner_->status(); }
   void Fail(absl::Status error) override { inner_->Fail(std::move(error)); }
 

@@ -1,0 +1,38 @@
+#include "schedule/flops.h"
+
+#include "absl/strings/str_format.h"
+
+namespace weft::schedule {
+
+TokenFlops TrainingFlopsOf(const model::Shape& s) {
+  // Forward, and twice as much backward; two for a multiply-add.
+  constexpr double kWeight = 6;
+  TokenFlops flops;
+  const double hidden = s.hidden;
+  flops.projections =
+      kWeight * s.layers * hidden * (s.qkv_columns() + s.heads * s.head_dim);
+  // Scores and their product with the values, of half of the keys each.
+  flops.scores = kWeight * s.layers * s.sequence * s.heads * s.head_dim;
+  const double matrices = s.gated_mlp ? 3 : 2;
+  for (int64_t layer = 0; layer < s.layers; ++layer) {
+    if (!s.moe_layer[layer]) {
+      flops.feed_forward += kWeight * matrices * hidden * s.ffn;
+      continue;
+    }
+    const double ffn = s.top_k * s.expert_ffn + s.shared_ffn;
+    flops.feed_forward += kWeight * hidden * (matrices * ffn + s.experts);
+  }
+  flops.head = kWeight * hidden * s.vocab;
+  return flops;
+}
+
+std::string DescribeFlops(const TokenFlops& flops) {
+  return absl::StrFormat(
+      "a token takes %.4g FLOP forward and backward: 6 x weights met "
+      "(attention %.4g, feed-forward and routers %.4g, head %.4g) + 6 x layers "
+      "x sequence x heads x head_dim (causal scores, %.4g)",
+      flops.total(), flops.projections, flops.feed_forward, flops.head,
+      flops.scores);
+}
+
+}  // namespace weft::schedule

@@ -1,0 +1,54 @@
+#include "schedule/flops.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace weft::schedule {
+namespace {
+
+using ::testing::HasSubstr;
+
+model::Shape LargeShape() {
+  model::Shape shape;
+  shape.vocab = 32000;
+  shape.hidden = 2048;
+  shape.layers = 16;
+  shape.heads = 16;
+  shape.kv_heads = 4;
+  shape.head_dim = 128;
+  shape.experts = 32;
+  shape.top_k = 4;
+  shape.expert_ffn = 1024;
+  shape.shared_ffn = 1024;
+  shape.sequence = 4096;
+  shape.moe_layer.assign(16, true);
+  return shape;
+}
+
+TEST(TrainingFlopsTest, CountsWeightsATokenMeetsAndTheCausalHalfOfScores) {
+  const TokenFlops flops = TrainingFlopsOf(LargeShape());
+  // By layer: 2048 x 3072 and 2048 x 2048; 5 experts of 3 x 2048 x 1024 and 32
+  // rows of the router.
+  EXPECT_DOUBLE_EQ(flops.projections, 6.0 * 16 * 2048 * (3072 + 2048));
+  EXPECT_DOUBLE_EQ(flops.feed_forward, 6.0 * 16 * 2048 * (3 * 5 * 1024 + 32));
+  EXPECT_DOUBLE_EQ(flops.head, 6.0 * 2048 * 32000);
+  EXPECT_DOUBLE_EQ(flops.scores, 6.0 * 16 * 4096 * 2048);
+  EXPECT_NEAR(flops.total(), 5.23e9, 0.005 * 5.23e9);
+}
+
+TEST(TrainingFlopsTest, DenseLayersAndActivationsOfOneProjection) {
+  model::Shape shape = LargeShape();
+  shape.moe_layer[3] = false;
+  shape.ffn = 5000;
+  shape.gated_mlp = false;
+  EXPECT_DOUBLE_EQ(TrainingFlopsOf(shape).feed_forward,
+                   6.0 * 2048 * (15 * (2 * 5 * 1024 + 32) + 2 * 5000));
+}
+
+TEST(TrainingFlopsTest, TheFormulaIsToldWithItsNumbers) {
+  EXPECT_THAT(DescribeFlops(TrainingFlopsOf(LargeShape())),
+              HasSubstr("a token takes 5.2"));
+}
+
+}  // namespace
+}  // namespace weft::schedule
