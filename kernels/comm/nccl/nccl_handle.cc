@@ -12,10 +12,10 @@ namespace weft::comm::nccl {
 
 absl::StatusOr<std::unique_ptr<NcclHandle>> NcclHandle::Create(
     const HandleOptions& options, cuda::Watchdog& watchdog) {
-  auto handle = absl::WrapUnique(new NcclHandle(watchdog));
+  auto handle = absl::WrapUnique(new NcclHandle(options.name, watchdog));
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  config.commName = options.name.c_str();
+  config.commName = handle->name_.c_str();
   absl::Status met;
   {
     MutexLock lock(&handle->mu_);

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
@@ -52,12 +53,14 @@ class NcclHandle {
   void Abort();
 
  private:
-  explicit NcclHandle(cuda::Watchdog& watchdog) : watchdog_(watchdog) {}
+  NcclHandle(std::string name, cuda::Watchdog& watchdog)
+      : name_(std::move(name)), watchdog_(watchdog) {}
 
   // Until `result` is no longer that work is in progress.
   absl::Status Settle(ncclResult_t result, const char* what)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  const std::string name_;  // NCCL may keep the pointer
   cuda::Watchdog& watchdog_;
   // Held during a call, so that an abort takes nothing away from it. A call
   // ends soon once the watchdog has failed.
