@@ -24,9 +24,9 @@ class CoordinatorClient {
   struct Options {
     std::string address;  // "host:port"
     absl::Duration call_timeout = absl::Seconds(5);
-    // Of calls that compile and verify a plan, which takes a while when it is
-    // large: SubmitJob, ValidateJob, GetPlan.
-    absl::Duration plan_timeout = absl::Seconds(60);
+    // Of calls that compile and verify a plan: SubmitJob, ValidateJob, GetPlan.
+    // The largest legal one takes half a minute on an idle core.
+    absl::Duration plan_timeout = absl::Minutes(5);
     int tries = 4;
     absl::Duration first_backoff = absl::Milliseconds(200);  // then doubles
   };

@@ -314,12 +314,11 @@ TEST(YamlMessageTest, SetRefusesWhatAFileMayNotHold) {
   };
   EXPECT_THAT(errors_of("steps"),
               ElementsAre("--set: steps: is not of the form path=value"));
-  EXPECT_THAT(
-      errors_of("=3"),
-      ElementsAre(
-          "--set: unknown field \"\"; known: name, model, "
-          "data, parallel, batch, schedule, fsdp, optimizer, "
-          "steps, seed, eval, output, limits, init, loss, precision, guards, bench"));
+  EXPECT_THAT(errors_of("=3"),
+              ElementsAre("--set: unknown field \"\"; known: name, model, "
+                          "data, parallel, batch, schedule, fsdp, optimizer, "
+                          "steps, seed, eval, output, limits, init, loss, "
+                          "precision, guards, bench"));
   EXPECT_THAT(errors_of("batch.microbach=3"),
               ElementsAre("--set: batch.microbach: unknown field "
                           "\"microbach\"; did you mean \"microbatch\"?"));

@@ -57,14 +57,17 @@ class Emitter {
  private:
   using Key = std::pair<int, int>;
 
-  // last_writer_[bucket, microbatch] is the position after which the gradients
-  // of that bucket are complete.
   void FindLastWriters() {
+    std::map<Key, int> last_writer;  // by bucket and microbatch
     for (int position = 0; position < order_.size(); ++position) {
       const NodePhase& at = order_[position];
       for (int param : Decl(at).grads_written) {
-        last_writer_[{units_.bucket_of_param[param], at.microbatch}] = position;
+        last_writer[{units_.bucket_of_param[param], at.microbatch}] = position;
       }
+    }
+    completed_.resize(order_.size());
+    for (const auto& [key, position] : last_writer) {
+      completed_[position].push_back(key.first);
     }
   }
 
@@ -206,19 +209,17 @@ class Emitter {
   void Collect(int position) {
     const int microbatch = order_[position].microbatch;
     const bool last = microbatch == options_.microbatches - 1;
-    for (const fsdp::Bucket& bucket : units_.buckets) {
-      const auto it = last_writer_.find({bucket.id, microbatch});
-      if (it == last_writer_.end() || it->second != position) continue;
-      switch (paths_[bucket.id]) {
+    for (int bucket : completed_[position]) {
+      switch (paths_[bucket]) {
         case GradientPath::kReducedEachMicrobatch:
-          CollectValue(OpKind::kReduce, bucket.id, microbatch);
+          CollectValue(OpKind::kReduce, bucket, microbatch);
           break;
         case GradientPath::kAddedEachMicrobatch:
-          CollectValue(OpKind::kAdd, bucket.id, microbatch);
-          if (last) ReduceResident(bucket.id, microbatch);
+          CollectValue(OpKind::kAdd, bucket, microbatch);
+          if (last) ReduceResident(bucket, microbatch);
           break;
         case GradientPath::kResident:
-          if (last) ReduceResident(bucket.id, microbatch);
+          if (last) ReduceResident(bucket, microbatch);
           break;
         case GradientPath::kNone:
           break;
@@ -266,7 +267,9 @@ class Emitter {
   std::map<Key, int> activations_;
   std::map<Key, int> gradients_;
   std::map<Key, int> grads_written_;
-  std::map<Key, int> last_writer_;
+  // By position: buckets whose gradients of its microbatch are complete then,
+  // ascending.
+  std::vector<std::vector<int>> completed_;
   Program program_;
 };
 
