@@ -1,4 +1,5 @@
 // A block a token.
+#include <algorithm>
 #include <cfloat>
 #include <cmath>
 
@@ -20,7 +21,9 @@ using cuda::RowBegin;
 using cuda::RowStride;
 using cuda::Widen;
 
-constexpr int kBatch = 4;
+// Packs that a thread loads at once; forward loads the next ones beside.
+constexpr int kForwardBatch = 2;
+constexpr int kBackwardBatch = 4;
 
 // e^x for x <= 0, with a relative error below 3e-7 + 1e-7 |x|; 0 below -87.
 __device__ float ExpOfNegative(float x) {
@@ -63,20 +66,32 @@ __device__ Bf16 MinusInfinity() {
   return {0xFF80};
 }
 
+// Half as many threads as a block may have: more blocks, of which some wait for
+// memory while others compute.
+constexpr int kThreads = cuda::kMaxRowThreads / 2;
+
 template <typename T, bool kAligned>
-__global__ void __launch_bounds__(cuda::kMaxRowThreads)
+__global__ void __launch_bounds__(kThreads)
     ForwardKernel(const CrossEntropyForwardArgs args, TokenLoss* losses) {
   const int64_t token = blockIdx.x;
   const int64_t vocab = args.vocab;
   const T* logits = Elements<T>(args.logits) + token * vocab;
+  const int32_t label = args.labels[token];
+  const float label_logit =
+      label == kIgnoredLabel ? 0.0f : cuda::Load(logits + label);
+
+  using RowBatch = Batch<T, kAligned, kForwardBatch>;
+  const int64_t step = kForwardBatch * RowStride();
+  const T absent = MinusInfinity<T>();
+  RowBatch next(logits, RowBegin(), vocab, absent);
   ExpSum of_thread;
   const auto add = [&](int64_t, const Pack<T>& pack) {
     of_thread.Add(Widen(pack));
   };
-  for (int64_t at = RowBegin(); at < vocab; at += kBatch * RowStride()) {
-    ForEachPack(
-        at, vocab, add,
-        Batch<T, kAligned, kBatch>(logits, at, vocab, MinusInfinity<T>()));
+  for (int64_t at = RowBegin(); at < vocab; at += step) {
+    const RowBatch batch = next;
+    next = RowBatch(logits, at + step, vocab, absent);
+    ForEachPack(at, vocab, add, batch);
   }
   const float max = cuda::RowReduce(
       of_thread.max, [](float a, float b) { return fmaxf(a, b); });
@@ -85,10 +100,8 @@ __global__ void __launch_bounds__(cuda::kMaxRowThreads)
   if (threadIdx.x != 0) return;
   const double lse = max + log(static_cast<double>(sum));
   args.lse[token] = static_cast<float>(lse);
-  const int32_t label = args.labels[token];
-  losses[token] = label == kIgnoredLabel
-                      ? TokenLoss{0, 0}
-                      : TokenLoss{lse - cuda::Load(logits + label), 1};
+  losses[token] = label == kIgnoredLabel ? TokenLoss{0, 0}
+                                         : TokenLoss{lse - label_logit, 1};
 }
 
 // Each thread sums every kMaxRowThreads-th token, then threads are summed.
@@ -116,11 +129,12 @@ void Forward(const CrossEntropyForwardArgs& args, device::Stream& stream) {
         stream, args.tokens * static_cast<int64_t>(sizeof(TokenLoss))));
     if (losses == nullptr) return;
     const bool aligned = cuda::PacksAligned(args.vocab, args.logits.data);
+    const int threads =
+        std::min(cuda::RowThreads(args.vocab, kForwardBatch), kThreads);
     cuda::WithFormat(args.logits.dtype, aligned,
                      [&](auto type, auto is_aligned) {
                        ForwardKernel<decltype(type), is_aligned.value>
-                           <<<args.tokens, cuda::RowThreads(args.vocab, kBatch),
-                              0, handle>>>(args, losses);
+                           <<<args.tokens, threads, 0, handle>>>(args, losses);
                      });
     device::cuda::CheckLaunch("CrossEntropyForward", stream);
   }
@@ -158,9 +172,10 @@ __global__ void __launch_bounds__(cuda::kMaxRowThreads)
     for (int j = 0; j < kPack; ++j) p.v[j] = __fmul_rn(p.v[j], scale);
     cuda::StoreFloats<kAligned>(p, d_logits + at, vocab - at);
   };
-  for (int64_t at = RowBegin(); at < vocab; at += kBatch * RowStride()) {
+  for (int64_t at = RowBegin(); at < vocab;
+       at += kBackwardBatch * RowStride()) {
     ForEachPack(at, vocab, write,
-                Batch<T, kAligned, kBatch>(logits, at, vocab));
+                Batch<T, kAligned, kBackwardBatch>(logits, at, vocab));
   }
 }
 
@@ -170,7 +185,7 @@ void Backward(const CrossEntropyBackwardArgs& args, device::Stream& stream) {
       cuda::PacksAligned(args.vocab, args.logits.data, args.d_logits.data);
   cuda::WithFormat(args.logits.dtype, aligned, [&](auto type, auto is_aligned) {
     BackwardKernel<decltype(type), is_aligned.value>
-        <<<args.tokens, cuda::RowThreads(args.vocab, kBatch), 0,
+        <<<args.tokens, cuda::RowThreads(args.vocab, kBackwardBatch), 0,
            device::cuda::Handle(stream)>>>(args);
   });
   device::cuda::CheckLaunch("CrossEntropyBackward", stream);

@@ -8,31 +8,33 @@ namespace {
 
 using cuda::Batch;
 using cuda::Elements;
-using cuda::Floats;
-using cuda::kPack;
 using cuda::Pack;
-using cuda::RowStride;
 
 constexpr int kBatch = 4;  // packs of a thread
 constexpr int kThreads = 256;
 
+// Elements of a pack, by the size of those that are written: 16 bytes.
+template <typename Out>
+constexpr int kCountOf = cuda::kVector<Out>;
+
 // Calls f(at, left, alignment, packs of `from`) for the packs of this thread.
 // Where kAligned, the last pack may still be in part.
-template <bool kAligned, typename F, typename... From>
+template <bool kAligned, int kCount, typename F, typename... From>
 __device__ void MapPacks(int64_t count, F f, const From*... from) {
   const int64_t begin =
       (static_cast<int64_t>(blockIdx.x) * kBatch * blockDim.x + threadIdx.x) *
-      kPack;
-  const int64_t whole = kAligned ? count / kPack * kPack : count;
-  const auto map = [&](int64_t at, const Pack<From>&... packs) {
+      kCount;
+  const int64_t whole = kAligned ? count / kCount * kCount : count;
+  const auto map = [&](int64_t at, const Pack<From, kCount>&... packs) {
     f(at, whole - at, std::bool_constant<kAligned>(), packs...);
   };
-  cuda::ForEachPack<kAligned, kBatch>(
-      begin, whole, map, Batch<From, kAligned, kBatch>(from, begin, whole)...);
+  cuda::ForEachPack<kAligned, kBatch, kCount>(
+      begin, whole, map,
+      Batch<From, kAligned, kBatch, kCount>(from, begin, whole)...);
   if (begin == 0 && whole < count) {
     const int64_t left = count - whole;
     f(whole, left, std::false_type(),
-      cuda::LoadPack<false>(from + whole, left)...);
+      cuda::LoadPack<false, kCount>(from + whole, left)...);
   }
 }
 
@@ -40,16 +42,17 @@ __device__ void MapPacks(int64_t count, F f, const From*... from) {
 template <bool kAligned, typename F, typename Out, typename... From>
 __global__ void __launch_bounds__(kThreads)
     MapKernel(int64_t count, F f, Out* out, const From*... from) {
+  constexpr int kCount = kCountOf<Out>;
   const auto write = [&](int64_t at, int64_t left, auto aligned,
-                         const Pack<From>&... packs) {
-    Floats result;
+                         const Pack<From, kCount>&... packs) {
+    cuda::FloatsOf<kCount> result;
 #pragma unroll
-    for (int j = 0; j < kPack; ++j) {
+    for (int j = 0; j < kCount; ++j) {
       result.v[j] = f(cuda::Load(&packs.elements[j])...);
     }
     cuda::StoreFloats<decltype(aligned)::value>(result, out + at, left);
   };
-  MapPacks<kAligned>(count, write, from...);
+  MapPacks<kAligned, kCount>(count, write, from...);
 }
 
 // Elements as they are, whatever they mean.
@@ -57,20 +60,21 @@ template <bool kAligned, typename T>
 __global__ void __launch_bounds__(kThreads)
     CopyKernel(int64_t count, const T* from, T* to) {
   const auto write = [&](int64_t at, int64_t left, auto aligned,
-                         const Pack<T>& pack) {
+                         const Pack<T, kCountOf<T>>& pack) {
     cuda::StorePack<decltype(aligned)::value>(pack, to + at, left);
   };
-  MapPacks<kAligned>(count, write, from);
+  MapPacks<kAligned, kCountOf<T>>(count, write, from);
 }
 
+template <typename Out>
 int64_t BlocksOf(int64_t count) {
-  return cuda::CeilDiv(count, int64_t{kPack} * kBatch * kThreads);
+  return cuda::CeilDiv(count, int64_t{kCountOf<Out>} * kBatch * kThreads);
 }
 
 template <typename F, typename Out, typename... From>
 void Map(int64_t count, F f, device::Stream& stream, Out* out,
          const From*... from) {
-  const int64_t blocks = BlocksOf(count);
+  const int64_t blocks = BlocksOf<Out>(count);
   const cudaStream_t handle = device::cuda::Handle(stream);
   if (cuda::PacksAligned(0, out, from...)) {
     MapKernel<true><<<blocks, kThreads, 0, handle>>>(count, f, out, from...);
@@ -165,8 +169,9 @@ void CopyElements(const CopyArgs& args, device::Stream& stream) {
   const bool aligned = cuda::PacksAligned(0, args.x.data, args.out.data);
   cuda::WithFormat(args.x.dtype, aligned, [&](auto type, auto is_aligned) {
     using T = decltype(type);
-    CopyKernel<is_aligned.value><<<BlocksOf(args.count), kThreads, 0, handle>>>(
-        args.count, Elements<T>(args.x), Elements<T>(args.out));
+    CopyKernel<is_aligned.value>
+        <<<BlocksOf<T>(args.count), kThreads, 0, handle>>>(
+            args.count, Elements<T>(args.x), Elements<T>(args.out));
   });
   device::cuda::CheckLaunch("Copy", stream);
 }

@@ -13,9 +13,7 @@ namespace weft::ops {
 namespace {
 
 using cuda::Elements;
-using cuda::Floats;
 using cuda::KeyedIndex;
-using cuda::kPack;
 using cuda::Pack;
 using cuda::RowBegin;
 using cuda::RowStride;
@@ -80,88 +78,131 @@ __global__ void __launch_bounds__(cuda::kSortThreads, 1)
   }
 }
 
-constexpr int kSumThreads = 64;
+constexpr int kSumThreads = 128;
+constexpr int kColumns = 4;  // of a thread
 
-// Adds rows of the tokens that the first `count` lanes hold to `sums`, in
-// order. `d_out` points to the column of this thread, or is null: it has none.
-template <bool kAligned, typename T>
-__device__ void AddRows(const T* d_out, int64_t hidden, int64_t left,
-                        int32_t token_of_lane, int count, Floats* sums) {
-  constexpr int kRows = sizeof(T) == sizeof(float) ? 8 : 16;  // loaded at once
-  for (int begin = 0; begin < count; begin += kRows) {
-    Pack<T> rows[kRows];
+// A warp's sum of the rows of one id, kColumns columns a thread.
+template <typename T, typename Out, bool kAligned>
+struct IdSum {
+  const EmbeddingBackwardArgs& args;
+  int64_t column;
+  int32_t id;
+  cuda::FloatsOf<kColumns> sums;
+
+  __device__ IdSum(const EmbeddingBackwardArgs& args, int64_t column)
+      : args(args), column(column) {}
+
+  __device__ int64_t left() const { return args.hidden - column; }
+
+  __device__ void Begin(int32_t new_id) {
+    id = new_id;
+    // Adding to this zero changes no bit.
+    for (float& sum : sums.v) sum = -0.0f;
+  }
+
+  __device__ void Add(const Pack<T, kColumns>& row) {
+    const cuda::FloatsOf<kColumns> values = Widen(row);
 #pragma unroll
-    for (int k = 0; k < kRows; ++k) {
-      const int64_t token =
-          __shfl_sync(kAllLanes, token_of_lane, (begin + k) % kWarp);
-      if (begin + k < count && d_out != nullptr) {
-        rows[k] = cuda::LoadPack<kAligned>(d_out + token * hidden, left);
+    for (int j = 0; j < kColumns; ++j) sums.v[j] += values.v[j];
+  }
+
+  __device__ void Write() {
+    if (left() <= 0) return;
+    Out* to = Elements<Out>(args.d_table) + id * args.hidden + column;
+    if (args.accumulate) {
+      const cuda::FloatsOf<kColumns> before =
+          Widen(cuda::LoadPack<kAligned, kColumns>(to, left()));
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j) {
+        sums.v[j] = __fadd_rn(before.v[j], cuda::Rounded<Out>(sums.v[j]));
       }
     }
+    cuda::StoreFloats<kAligned>(sums, to, left());
+  }
+
+  // Adds the rows of the tokens that the lanes from `begin` to before `end`
+  // hold, in order; where another id begins, the sum is written. The first is
+  // of the current id.
+  __device__ void AddRows(KeyedIndex mine, int begin, int end) {
+    constexpr int kRows = 64 / sizeof(T);  // loaded at once; 32 or 16
+    const int lane = threadIdx.x % kWarp;
+    const int32_t before = __shfl_up_sync(kAllLanes, mine.key, 1);
+    const unsigned starts =
+        __ballot_sync(kAllLanes, lane > begin && mine.key != before);
+    const T* d_out = Elements<T>(args.d_out) + column;
+    for (int from = begin / kRows * kRows; from < end; from += kRows) {
+      Pack<T, kColumns> rows[kRows];
 #pragma unroll
-    for (int k = 0; k < kRows; ++k) {
-      if (begin + k >= count) break;
-      const Floats row = Widen(rows[k]);
+      for (int k = 0; k < kRows; ++k) {
+        const int at = from + k;
+        const int64_t token = __shfl_sync(kAllLanes, mine.index, at);
+        if (at >= begin && at < end && left() > 0) {
+          rows[k] = cuda::LoadPack<kAligned, kColumns>(
+              d_out + token * args.hidden, left());
+        }
+      }
 #pragma unroll
-      for (int j = 0; j < kPack; ++j) sums->v[j] += row.v[j];
+      for (int k = 0; k < kRows; ++k) {
+        const int at = from + k;
+        if (at < begin || at >= end) continue;
+        if (starts >> at & 1) {
+          Write();
+          Begin(__shfl_sync(kAllLanes, mine.key, at));
+        }
+        Add(rows[k]);
+      }
     }
   }
-}
+};
 
-// `slices` blocks, side by side in a row, for every sorted token; those of the
-// first token of an id work, the others end.
+// A warp has 32 of the sorted tokens, and of them kColumns * 32 columns, of
+// which there are `slices`. It sums the ids that begin there, the last one to
+// its end.
 template <typename T, typename Out, bool kAligned>
 __global__ void __launch_bounds__(kSumThreads)
     SumKernel(const EmbeddingBackwardArgs args, const KeyedIndex* sorted,
               int64_t slices) {
-  int64_t at = blockIdx.x / slices;
-  const int32_t id = sorted[at].key;
-  if (at > 0 && sorted[at - 1].key == id) return;
-
-  const int64_t column =
-      (blockIdx.x % slices * kSumThreads + threadIdx.x) * kPack;
-  const int64_t left = args.hidden - column;
-  const T* d_out = left > 0 ? Elements<T>(args.d_out) + column : nullptr;
-  Floats sums;
-  for (float& sum : sums.v) sum = -0.0f;  // adding to it changes no bit
-
   const int lane = threadIdx.x % kWarp;
+  const int64_t warp =
+      (static_cast<int64_t>(blockIdx.x) * kSumThreads + threadIdx.x) / kWarp;
+  int64_t at = warp / slices * kWarp;
+  if (at >= args.tokens) return;
   const auto get = [&](int64_t i) {
     return i < args.tokens ? sorted[i] : KeyedIndex{-1, 0};
   };
-  KeyedIndex next = get(at + lane);
-  int count = kWarp;
-  while (count == kWarp) {
-    const KeyedIndex mine = next;
-    at += kWarp;
-    next = get(at + lane);
-    count = __popc(__ballot_sync(kAllLanes, mine.key == id));
-    AddRows<kAligned>(d_out, args.hidden, left, mine.index, count, &sums);
-  }
-  if (d_out == nullptr) return;
+  KeyedIndex mine = get(at + lane);
+  const int32_t before = at > 0 ? sorted[at - 1].key : -2;
+  int begin = __popc(__ballot_sync(kAllLanes, mine.key == before));
+  int end = __popc(__ballot_sync(kAllLanes, mine.key >= 0));
+  if (begin >= end) return;
 
-  Out* to = Elements<Out>(args.d_table) + id * args.hidden + column;
-  if (args.accumulate) {
-    const Floats before = Widen(cuda::LoadPack<kAligned>(to, left));
-#pragma unroll
-    for (int j = 0; j < kPack; ++j) {
-      sums.v[j] = __fadd_rn(before.v[j], cuda::Rounded<Out>(sums.v[j]));
-    }
+  IdSum<T, Out, kAligned> sum(
+      args, (warp % slices * kWarp + lane) * static_cast<int64_t>(kColumns));
+  sum.Begin(__shfl_sync(kAllLanes, mine.key, begin));
+  while (begin < end) {
+    at += kWarp;
+    const KeyedIndex next = get(at + lane);
+    sum.AddRows(mine, begin, end);
+    if (end < kWarp) break;
+    mine = next;
+    begin = 0;
+    end = __popc(__ballot_sync(kAllLanes, mine.key == sum.id));
   }
-  cuda::StoreFloats<kAligned>(sums, to, left);
+  sum.Write();
 }
 
 void SumRows(const EmbeddingBackwardArgs& args, const KeyedIndex* sorted,
              device::Stream& stream) {
-  const int64_t slices =
-      cuda::CeilDiv(args.hidden, int64_t{kPack} * kSumThreads);
+  const int64_t slices = cuda::CeilDiv(args.hidden, int64_t{kColumns} * kWarp);
+  const int64_t warps = cuda::CeilDiv(args.tokens, kWarp) * slices;
+  const int64_t blocks = cuda::CeilDiv(warps, kSumThreads / kWarp);
   const bool aligned =
       cuda::PacksAligned(args.hidden, args.d_out.data, args.d_table.data);
   cuda::WithFormat(args.d_out.dtype, aligned, [&](auto type, auto is_aligned) {
     cuda::WithElementType(args.d_table.dtype, [&](auto out) {
       SumKernel<decltype(type), decltype(out), is_aligned.value>
-          <<<args.tokens * slices, kSumThreads, 0,
-             device::cuda::Handle(stream)>>>(args, sorted, slices);
+          <<<blocks, kSumThreads, 0, device::cuda::Handle(stream)>>>(
+              args, sorted, slices);
     });
   });
   device::cuda::CheckLaunch("EmbeddingBackward", stream);

@@ -57,8 +57,16 @@ class Embedding : public ::testing::TestWithParam<Case> {
     return testing::Behind(table, offset);
   }
 
+  Ints Ids() const {
+    Ints ids;
+    for (int64_t i = 0; i < testing::MoreOnGpu(1); ++i) {
+      ids.insert(ids.end(), c_.ids.begin(), c_.ids.end());
+    }
+    return ids;
+  }
+
   const Case c_ = GetParam();
-  const Ints ids_ = Ints(c_.ids.begin(), c_.ids.end());
+  const Ints ids_ = Ids();
 };
 
 TEST_P(Embedding, ForwardLooksUpRows) {

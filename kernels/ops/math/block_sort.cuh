@@ -32,13 +32,25 @@ struct SortPass {
     return key >> shift & (kDigits - 1);
   }
 
-  // Calls f(element, or -1 behind the last) in each lane, a warp at a time.
-  template <typename F>
-  __device__ void ForEach(F f) const {
+  // Calls f(get(i), whether there is such an element) for the run of the warp,
+  // one element a lane at a time.
+  template <typename Get, typename F>
+  __device__ void ForEach(Get get, F f) const {
+    constexpr int kBatch = 8;  // loaded at once
     const int run = (count + kSortThreads - 1) / kSortThreads * 32;
     const int end = min((warp + 1) * run, count);
-    for (int i = warp * run; i < end; i += 32) {
-      f(i + lane < end ? i + lane : -1);
+    for (int begin = warp * run; begin < end; begin += kBatch * 32) {
+      KeyedIndex elements[kBatch];
+#pragma unroll
+      for (int k = 0; k < kBatch; ++k) {
+        const int i = begin + k * 32 + lane;
+        elements[k] = i < end ? get(i) : KeyedIndex{};
+      }
+#pragma unroll
+      for (int k = 0; k < kBatch; ++k) {
+        const int first = begin + k * 32;
+        if (first < end) f(elements[k], first + lane < end);
+      }
     }
   }
 
@@ -74,22 +86,21 @@ struct SortPass {
       places[0][i] = 0;
     }
     __syncthreads();
-    ForEach([&](int i) {
-      if (i >= 0) atomicAdd(&places[warp][Digit(get(i).key)], 1);
+    ForEach(get, [&](KeyedIndex element, bool exists) {
+      if (exists) atomicAdd(&places[warp][Digit(element.key)], 1);
     });
     __syncthreads();
     Scan();
     __syncthreads();
-    ForEach([&](int i) {
-      const KeyedIndex moved = i >= 0 ? get(i) : KeyedIndex{};
-      const int digit = i >= 0 ? Digit(moved.key) : kDigits;
+    ForEach(get, [&](KeyedIndex element, bool exists) {
+      const int digit = exists ? Digit(element.key) : kDigits;
       const unsigned same = __match_any_sync(0xFFFFFFFFu, digit);
       const unsigned lower = same & ((1u << lane) - 1);
-      const int place = i >= 0 ? places[warp][digit] + __popc(lower) : 0;
+      const int place = exists ? places[warp][digit] + __popc(lower) : 0;
       __syncwarp();
-      if (i >= 0 && lower == 0) places[warp][digit] += __popc(same);
+      if (exists && lower == 0) places[warp][digit] += __popc(same);
       __syncwarp();
-      if (i >= 0) to[place] = moved;
+      if (exists) to[place] = element;
     });
     __syncthreads();
   }

@@ -1,5 +1,6 @@
-// Eight neighbouring elements of a row, the unit in which CUDA kernels read and
-// write: 16 bytes of bf16, 32 of fp32.
+// A few neighbouring elements of a row, the unit in which CUDA kernels read and
+// write: eight, which are 16 bytes of bf16 and 32 of fp32, where nothing else
+// is said. Four are better where most of what is written is fp32.
 //
 // Which thread handles an element, and so the order of a sum, depends on the
 // element's index alone: results have the same bits in both formats and for
@@ -26,94 +27,116 @@ __device__ void WriteOrAdd(float value, bool accumulate, T* to) {
 }
 
 // Elements as memory holds them.
-template <typename T>
-struct alignas(16) Pack {
-  T elements[kPack];
+template <typename T, int kCount = kPack>
+struct alignas(kCount * sizeof(T) < 16 ? kCount * sizeof(T) : 16) Pack {
+  T elements[kCount];
+
+  // What is loaded and stored at once.
+  using Word = std::conditional_t<kCount * sizeof(T) % 16 == 0, uint4, uint2>;
+  static constexpr int kWords = kCount * sizeof(T) / sizeof(Word);
 };
 
-struct Floats {
-  float v[kPack];
+template <int kCount = kPack>
+struct FloatsOf {
+  float v[kCount];
 };
+using Floats = FloatsOf<>;
 
-template <typename T>
-__device__ Floats Widen(const Pack<T>& pack) {
-  Floats floats;
+template <typename T, int kCount>
+__device__ FloatsOf<kCount> Widen(const Pack<T, kCount>& pack) {
+  FloatsOf<kCount> floats;
 #pragma unroll
-  for (int j = 0; j < kPack; ++j) floats.v[j] = Load(&pack.elements[j]);
+  for (int j = 0; j < kCount; ++j) floats.v[j] = Load(&pack.elements[j]);
   return floats;
 }
 
-template <typename T>
-__device__ Pack<T> Narrow(const Floats& floats) {
-  Pack<T> pack;
-  constexpr int kSome = kVector<T>;
+__device__ inline void StorePair(float* at, float a, float b) {
+  at[0] = a;
+  at[1] = b;
+}
+// Requires: `at` is aligned to 4 bytes.
+__device__ inline void StorePair(Bf16* at, float a, float b) {
+  *reinterpret_cast<__nv_bfloat162*>(at) = __floats2bfloat162_rn(a, b);
+}
+
+template <typename T, int kCount>
+__device__ Pack<T, kCount> Narrow(const FloatsOf<kCount>& floats) {
+  Pack<T, kCount> pack;
 #pragma unroll
-  for (int i = 0; i < kPack; i += kSome) {
-    float some[kSome];
-#pragma unroll
-    for (int j = 0; j < kSome; ++j) some[j] = floats.v[i + j];
-    StoreVector(pack.elements + i, some);
+  for (int j = 0; j < kCount; j += 2) {
+    StorePair(pack.elements + j, floats.v[j], floats.v[j + 1]);
   }
   return pack;
 }
 
 // The pack at `from`, of which `left` elements exist; `fill` stands for others.
-template <bool kAligned, typename T>
-__device__ Pack<T> LoadPack(const T* from, int64_t left, T fill = T()) {
-  Pack<T> pack;
+template <bool kAligned, int kCount = kPack, typename T>
+__device__ Pack<T, kCount> LoadPack(const T* from, int64_t left, T fill = T()) {
+  using P = Pack<T, kCount>;
+  using Word = typename P::Word;
+  P pack;
   if constexpr (kAligned) {
-    uint4* words = reinterpret_cast<uint4*>(pack.elements);
+    Word* words = reinterpret_cast<Word*>(pack.elements);
 #pragma unroll
-    for (int i = 0; i < sizeof(pack) / sizeof(uint4); ++i) {
-      words[i] = reinterpret_cast<const uint4*>(from)[i];
+    for (int i = 0; i < P::kWords; ++i) {
+      words[i] = reinterpret_cast<const Word*>(from)[i];
     }
   } else {
 #pragma unroll
-    for (int j = 0; j < kPack; ++j) {
+    for (int j = 0; j < kCount; ++j) {
       pack.elements[j] = j < left ? from[j] : fill;
     }
   }
   return pack;
 }
 
-template <bool kAligned, typename T>
-__device__ void StorePack(const Pack<T>& pack, T* to, int64_t left) {
+template <bool kAligned, typename T, int kCount>
+__device__ void StorePack(const Pack<T, kCount>& pack, T* to, int64_t left) {
+  using P = Pack<T, kCount>;
+  using Word = typename P::Word;
   if constexpr (kAligned) {
-    const uint4* words = reinterpret_cast<const uint4*>(pack.elements);
+    const Word* words = reinterpret_cast<const Word*>(pack.elements);
 #pragma unroll
-    for (int i = 0; i < sizeof(pack) / sizeof(uint4); ++i) {
-      reinterpret_cast<uint4*>(to)[i] = words[i];
+    for (int i = 0; i < P::kWords; ++i) {
+      reinterpret_cast<Word*>(to)[i] = words[i];
     }
   } else {
 #pragma unroll
-    for (int j = 0; j < kPack; ++j) {
+    for (int j = 0; j < kCount; ++j) {
       if (j < left) to[j] = pack.elements[j];
     }
   }
 }
 
-template <bool kAligned, typename T>
-__device__ void StoreFloats(const Floats& floats, T* to, int64_t left) {
+template <bool kAligned, typename T, int kCount>
+__device__ void StoreFloats(const FloatsOf<kCount>& floats, T* to,
+                            int64_t left) {
   StorePack<kAligned>(Narrow<T>(floats), to, left);
 }
 
 // A block that shares out a row gives its packs to its threads in turn. The
 // first element of this thread, and the distance between its packs.
-__device__ inline int64_t RowBegin() { return threadIdx.x * kPack; }
-__device__ inline int64_t RowStride() { return blockDim.x * kPack; }
+template <int kCount = kPack>
+__device__ inline int64_t RowBegin() {
+  return threadIdx.x * kCount;
+}
+template <int kCount = kPack>
+__device__ inline int64_t RowStride() {
+  return blockDim.x * kCount;
+}
 
 // kPacks packs of this thread, loaded at once; those at `width` or behind are
 // left out.
-template <typename T, bool kAligned, int kPacks>
+template <typename T, bool kAligned, int kPacks, int kCount = kPack>
 struct Batch {
-  Pack<T> packs[kPacks];
+  Pack<T, kCount> packs[kPacks];
 
   __device__ Batch(const T* row, int64_t begin, int64_t width, T fill = T()) {
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-      const int64_t at = begin + k * RowStride();
+      const int64_t at = begin + k * RowStride<kCount>();
       if (at < width) {
-        packs[k] = LoadPack<kAligned>(row + at, width - at, fill);
+        packs[k] = LoadPack<kAligned, kCount>(row + at, width - at, fill);
       }
     }
   }
@@ -121,12 +144,14 @@ struct Batch {
 
 // Calls f(at, pack of each batch) for the packs of batches that begin at
 // `begin`.
-template <bool kAligned, int kPacks, typename F, typename... T>
-__device__ void ForEachPack(int64_t begin, int64_t width, F f,
-                            const Batch<T, kAligned, kPacks>&... batches) {
+template <bool kAligned, int kPacks, int kCount = kPack, typename F,
+          typename... T>
+__device__ void ForEachPack(
+    int64_t begin, int64_t width, F f,
+    const Batch<T, kAligned, kPacks, kCount>&... batches) {
 #pragma unroll
   for (int k = 0; k < kPacks; ++k) {
-    const int64_t at = begin + k * RowStride();
+    const int64_t at = begin + k * RowStride<kCount>();
     if (at < width) f(at, batches.packs[k]...);
   }
 }
