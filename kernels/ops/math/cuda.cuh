@@ -40,22 +40,26 @@ inline bool IsAligned(const void* data, int64_t bytes = 16) {
   return reinterpret_cast<uintptr_t>(data) % bytes == 0;
 }
 
-// Requires: `at` is aligned to 16 bytes.
-__device__ inline void LoadVector(const float* at, float (&out)[4]) {
-  const float4 v = *reinterpret_cast<const float4*>(at);
-  out[0] = v.x;
-  out[1] = v.y;
-  out[2] = v.z;
-  out[3] = v.w;
+// The elements in 16 bytes.
+__device__ inline void Unpack(const uint4& v, float (&out)[4]) {
+  out[0] = __uint_as_float(v.x);
+  out[1] = __uint_as_float(v.y);
+  out[2] = __uint_as_float(v.z);
+  out[3] = __uint_as_float(v.w);
 }
-__device__ inline void LoadVector(const Bf16* at, float (&out)[8]) {
-  const uint4 v = *reinterpret_cast<const uint4*>(at);
+__device__ inline void Unpack(const uint4& v, float (&out)[8]) {
   const uint32_t words[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     out[2 * i] = __uint_as_float(words[i] << 16);
     out[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000u);
   }
+}
+
+// Requires: `at` is aligned to 16 bytes.
+template <typename T>
+__device__ inline void LoadVector(const T* at, float (&out)[kVector<T>]) {
+  Unpack(*reinterpret_cast<const uint4*>(at), out);
 }
 
 __device__ inline void StoreVector(float* at, const float (&in)[4]) {
@@ -115,6 +119,15 @@ __host__ __device__ const T* Elements(const device::ConstTensor& tensor) {
 template <typename T>
 __host__ __device__ T* Elements(const device::Tensor& tensor) {
   return static_cast<T*>(tensor.data);
+}
+
+// A block of kThreads threads for rows of `width` accesses: x along a row, at
+// least a warp, y along rows.
+template <int kThreads>
+dim3 RowBlock(int64_t width) {
+  int x = 32;
+  while (x < kThreads && x < width) x *= 2;
+  return dim3(x, kThreads / x);
 }
 
 inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -213,17 +213,10 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Threads along a row of `width` and along rows.
-dim3 BlockOf(int64_t width) {
-  int x = 32;
-  while (x < kThreads && x < width) x *= 2;
-  return dim3(x, kThreads / x);
-}
-
 template <typename T>
 void LaunchCopyRows(const GatherRowsArgs& args, device::Stream& stream) {
   const int64_t width = args.hidden * SizeOf(args.src.dtype) / sizeof(T);
-  const dim3 block = BlockOf(width);
+  const dim3 block = cuda::RowBlock<kThreads>(width);
   const int64_t blocks = cuda::CeilDiv(args.rows, kRowsAtOnce * block.y);
   CopyRows<<<blocks, block, 0, Handle(stream)>>>(
       args.rows, width, static_cast<const T*>(args.src.data), args.index,
@@ -259,141 +252,10 @@ void GatherElementsOf(const GatherElementsArgs& args, device::Stream& stream) {
   CheckLaunch("GatherElements", stream);
 }
 
-// kWidth elements, by one access when there are several.
-template <int kWidth, typename T>
-__device__ void LoadWide(const T* at, float (&out)[kWidth]) {
-  if constexpr (kWidth == 1) {
-    out[0] = cuda::Load(at);
-  } else {
-    cuda::LoadVector(at, out);
-  }
-}
-
-template <int kWidth, typename T>
-__device__ void AddWide(const T* at, float (&sum)[kWidth]) {
-  float values[kWidth];
-  LoadWide(at, values);
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) sum[i] += values[i];
-}
-
-// Rows that are loaded before they are added.
-constexpr int kRowsAhead = 4;
-
-// What a thread has summed of the rows of a token.
-template <int kWidth>
-struct RoutedSum {
-  float partial[kWidth];  // of the rank at hand
-  float total[kWidth];    // of the ranks before
-  int rank = -1;
-  bool has_total = false;
-
-  __device__ void Add(int of_rank, const float (&row)[kWidth]) {
-    if (of_rank == rank) {
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) partial[i] += row[i];
-      return;
-    }
-    if (rank >= 0) EndRank();
-    rank = of_rank;
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) partial[i] = row[i];
-  }
-
-  __device__ void EndRank() {
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      total[i] = has_total ? total[i] + partial[i] : partial[i];
-    }
-    has_total = true;
-  }
-};
-
-// kWidth columns of a token, from column `at` on.
-template <int kWidth, typename T>
-__device__ void SumRouted(const CombineRowsArgs& args, int64_t token,
-                          int64_t at, RoutedSum<kWidth>& sum) {
-  const int topk = args.topk;
-  const int per_rank = args.experts_per_rank;
-  const int32_t* rows = args.sorted_rows + token * topk;
-  const int32_t* experts = args.sorted_experts + token * topk;
-  const T* from = static_cast<const T*>(args.rows.data) + at;
-  for (int begin = 0; begin < topk; begin += kRowsAhead) {
-    float ahead[kRowsAhead][kWidth];
-#pragma unroll
-    for (int j = 0; j < kRowsAhead; ++j) {
-      if (begin + j >= topk) break;
-      LoadWide(from + rows[begin + j] * args.hidden, ahead[j]);
-    }
-#pragma unroll
-    for (int j = 0; j < kRowsAhead; ++j) {
-      if (begin + j >= topk) break;
-      sum.Add(experts[begin + j] / per_rank, ahead[j]);
-    }
-  }
-  sum.EndRank();
-}
-
-// A block of x * y threads sums y tokens.
-template <int kWidth, typename T>
-__global__ void __launch_bounds__(kThreads) Combine(CombineRowsArgs args) {
-  const int64_t token = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
-  if (token >= args.tokens) return;
-  const T* add1 = static_cast<const T*>(args.add1.data);
-  const T* add2 = static_cast<const T*>(args.add2.data);
-  const T* first = add1 != nullptr ? add1 : add2;
-  T* out = static_cast<T*>(args.out.data);
-  for (int64_t column = threadIdx.x * kWidth; column < args.hidden;
-       column += blockDim.x * kWidth) {
-    const int64_t at = token * args.hidden + column;
-    RoutedSum<kWidth> routed;
-    SumRouted<kWidth, T>(args, token, column, routed);
-    float sum[kWidth];
-    if (first != nullptr) {
-      LoadWide(first + at, sum);
-      if (add1 != nullptr && add2 != nullptr) AddWide(add2 + at, sum);
-    }
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      sum[i] = first != nullptr ? sum[i] + routed.total[i] : routed.total[i];
-    }
-    if constexpr (kWidth == 1) {
-      cuda::Store(out + at, sum[0]);
-    } else {
-      cuda::StoreVector(out + at, sum);
-    }
-  }
-}
-
-template <int kWidth, typename T>
-void LaunchCombine(const CombineRowsArgs& args, device::Stream& stream) {
-  const dim3 block = BlockOf(cuda::CeilDiv(args.hidden, kWidth));
-  Combine<kWidth, T>
-      <<<cuda::CeilDiv(args.tokens, block.y), block, 0, Handle(stream)>>>(args);
-  CheckLaunch("CombineRows", stream);
-}
-
-void CombineTokens(const CombineRowsArgs& args, device::Stream& stream) {
-  if (args.tokens * args.hidden == 0) return;
-  cuda::WithElementType(args.out.dtype, [&](auto type) {
-    using T = decltype(type);
-    const bool aligned =
-        args.hidden % cuda::kVector<T> == 0 &&
-        cuda::IsAligned(args.rows.data) && cuda::IsAligned(args.add1.data) &&
-        cuda::IsAligned(args.add2.data) && cuda::IsAligned(args.out.data);
-    if (aligned) {
-      LaunchCombine<cuda::kVector<T>, T>(args, stream);
-    } else {
-      LaunchCombine<1, T>(args, stream);
-    }
-  });
-}
-
 [[maybe_unused]] const bool kRegistered[] = {
     RegisterCudaForm<&BuildPermutation>(&Build),
     RegisterCudaForm<&GatherRows>(&Gather),
-    RegisterCudaForm<&GatherElements>(&GatherElementsOf),
-    RegisterCudaForm<&CombineRows>(&CombineTokens)};
+    RegisterCudaForm<&GatherElements>(&GatherElementsOf)};
 
 }  // namespace
 }  // namespace weft::ops

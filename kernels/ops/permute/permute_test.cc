@@ -363,6 +363,20 @@ TEST(PermuteTest, WideRowsAreSummedAndMoved) {
   }
 }
 
+TEST(PermuteTest, ManyTokensOfManyChoicesAreSummed) {
+  const Case c = {"", 9001, 70, 80, 20};
+  constexpr int64_t kHidden = 2;
+  const Ints index = RandomChoices(c.tokens, c.topk, c.experts);
+  const Permutation p = Build(c.tokens, c.topk, c.experts, index);
+  const Floats rows = RandomFloats(c.tokens * c.topk * kHidden, 1);
+  Floats out = Unwritten(c.tokens * kHidden);
+  CombineRows(
+      {c.tokens, c.topk, kHidden, c.per_rank, rows.data(), p.sorted_rows.data(),
+       p.sorted_experts.data(), nullptr, nullptr, out.data()},
+      InlineStream());
+  EXPECT_TRUE(SameBits(out, CanonicalSum(c, index, p, rows, kHidden)));
+}
+
 TEST(PermuteTest, BitsDoNotDependOnAlignment) {
   constexpr int64_t kHidden = 64;
   const Case c = {"", 9, 4, 8, 2};

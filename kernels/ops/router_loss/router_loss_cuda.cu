@@ -13,6 +13,7 @@ using device::cuda::Handle;
 
 // Tokens that are summed apart, before those sums are.
 constexpr int64_t kChunk = 256;
+constexpr int64_t kZChunk = 32;  // the same for the z-loss, which costs more
 constexpr int kWarps = kFoldThreads / 32;
 
 int64_t Chunks(int64_t tokens) { return cuda::Chunks(tokens, kChunk); }
@@ -111,9 +112,9 @@ __device__ double LogSumExp(const float* x, int64_t count) {
 // partials[block] = sum of lse^2 over a chunk of tokens.
 __global__ void __launch_bounds__(kFoldThreads)
     SumZ(ZLossArgs args, double* partials) {
-  const int64_t begin = int64_t{blockIdx.x} * kChunk;
+  const int64_t begin = int64_t{blockIdx.x} * kZChunk;
   const int64_t end =
-      begin + kChunk < args.tokens ? begin + kChunk : args.tokens;
+      begin + kZChunk < args.tokens ? begin + kZChunk : args.tokens;
   double sum = 0;
   for (int64_t t = begin + threadIdx.x / 32; t < end; t += kWarps) {
     const double lse =
@@ -234,7 +235,7 @@ void RunGroupBalanceGrad(const GroupBalanceGradArgs& args,
 }
 
 void RunZLoss(const ZLossArgs& args, device::Stream& stream) {
-  const int64_t chunks = Chunks(args.tokens);
+  const int64_t chunks = cuda::Chunks(args.tokens, kZChunk);
   auto* partials = static_cast<double*>(
       device::cuda::Workspace(stream, chunks * sizeof(double)));
   if (partials == nullptr) return;
