@@ -40,6 +40,11 @@ ABSL_FLAG(std::string, worker_id, "",
 ABSL_FLAG(std::string, device, "cpu",
           "Device to own, KIND or KIND:ORDINAL: cpu, and cuda in a build with "
           "CUDA.");
+ABSL_FLAG(
+    std::string, transport, "",
+    "How ranks talk, the same on all workers: ucx (cpu); nccl or, when all "
+    "ranks are on one host, nvlink, which copies between GPUs (cuda). "
+    "Empty: the first of these.");
 ABSL_FLAG(int64_t, device_memory, 0,
           "Device memory a job may use, bytes; 0: no limit.");
 ABSL_FLAG(std::string, http_address, "127.0.0.1:0",
@@ -107,6 +112,8 @@ absl::StatusOr<DeviceRankOptions> RankOptions(
                    ParseDevice(absl::GetFlag(FLAGS_device), known));
   options.backend = device.backend;
   options.ordinal = device.ordinal;
+  options.transport = absl::GetFlag(FLAGS_transport);
+  RETURN_IF_ERROR(CheckTransport(options.transport, *options.backend));
   options.clock = &RealClock();
   options.device_memory_bytes = absl::GetFlag(FLAGS_device_memory);
   options.check_live_set = absl::GetFlag(FLAGS_check_live_set);

@@ -1,5 +1,6 @@
 #include "worker/service/backend.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,17 @@ absl::StatusOr<DeviceName> ParseDevice(absl::string_view name,
   return absl::InvalidArgumentError(
       absl::StrCat("--device=", name, " is not KIND or KIND:ORDINAL; this ",
                    "build has the kinds: ", absl::StrJoin(kinds, ", ")));
+}
+
+absl::Status CheckTransport(absl::string_view kind, const Backend& backend) {
+  const std::vector<absl::string_view> known = backend.transports();
+  if (kind.empty() ||
+      std::find(known.begin(), known.end(), kind) != known.end()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--transport=", kind, " is none of those of device kind ",
+                   backend.kind(), ": ", absl::StrJoin(known, ", ")));
 }
 
 }  // namespace weft::service

@@ -35,6 +35,7 @@ class Transport {
 
 // Pointers are borrowed and outlive the transport.
 struct TransportOptions {
+  std::string kind;  // one of Backend::transports(); empty: the first
   std::string name;  // of the stream
   int rank = 0;
   int world = 1;
@@ -60,6 +61,9 @@ class Backend {
   // What --device=KIND or --device=KIND:ORDINAL names.
   virtual absl::string_view kind() const = 0;
 
+  // What ranks can talk over, the default first.
+  virtual std::vector<absl::string_view> transports() const = 0;
+
   // Whether this machine can run it; the error says what is missing.
   virtual absl::Status Check(int ordinal) const = 0;
 
@@ -84,6 +88,10 @@ struct DeviceName {
 };
 absl::StatusOr<DeviceName> ParseDevice(absl::string_view name,
                                        absl::Span<const Backend* const> known);
+
+// INVALID_ARGUMENT, naming the flag, the value and what there is, unless the
+// backend has a transport of this kind; empty is legal.
+absl::Status CheckTransport(absl::string_view kind, const Backend& backend);
 
 }  // namespace weft::service
 

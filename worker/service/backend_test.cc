@@ -32,6 +32,15 @@ TEST(ParseDeviceTest, NamesTheFlagTheValueAndWhatThereIs) {
   }
 }
 
+TEST(CheckTransportTest, NamesTheFlagTheValueAndWhatThereIs) {
+  EXPECT_OK(CheckTransport("", CpuBackend()));
+  EXPECT_OK(CheckTransport("ucx", CpuBackend()));
+  EXPECT_THAT(
+      CheckTransport("nccl", CpuBackend()),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("--transport=nccl"), HasSubstr("cpu: ucx"))));
+}
+
 TEST(CpuBackendTest, HasOneDevice) {
   EXPECT_OK(CpuBackend().Check(0));
   EXPECT_THAT(CpuBackend().Check(1),

@@ -31,6 +31,7 @@ class Cpu : public Backend {
  public:
   absl::string_view kind() const override { return "cpu"; }
   bool returns_pages() const override { return true; }
+  std::vector<absl::string_view> transports() const override { return {"ucx"}; }
 
   absl::Status Check(int ordinal) const override {
     if (ordinal != 0) {

@@ -5,33 +5,53 @@
 #include "base/logging.h"
 #include "base/status_macros.h"
 #include "kernels/comm/nccl/nccl.h"
+#include "kernels/comm/nvlink/nvlink.h"
 #include "kernels/device/cuda/cuda_device.h"
 
 namespace weft::service {
 namespace {
 
+// One of NCCL's, or one of copy engines.
+template <typename Inner>
 class CudaTransport : public Transport {
  public:
-  explicit CudaTransport(std::unique_ptr<comm::NcclTransport> nccl)
-      : nccl_(std::move(nccl)) {}
+  explicit CudaTransport(std::unique_ptr<Inner> inner)
+      : inner_(std::move(inner)) {}
 
-  const std::string& address() const override { return nccl_->address(); }
+  const std::string& address() const override { return inner_->address(); }
   absl::Status Connect(absl::Span<const std::string> addresses) override {
-    return nccl_->Connect(addresses);
+    return inner_->Connect(addresses);
   }
   absl::StatusOr<std::unique_ptr<comm::Communicator>> CreateCommunicator(
       absl::string_view name, int id, absl::Span<const int> ranks) override {
-    return nccl_->CreateCommunicator(name, id, ranks);
+    return inner_->CreateCommunicator(name, id, ranks);
   }
 
  private:
-  const std::unique_ptr<comm::NcclTransport> nccl_;
+  const std::unique_ptr<Inner> inner_;
 };
+
+// What both kinds are told.
+template <typename Options>
+Options CommonOptions(const TransportOptions& options) {
+  Options common;
+  common.name = options.name;
+  common.rank = options.rank;
+  common.world = options.world;
+  common.deadline = options.deadline;
+  common.cancellation = options.cancellation;
+  common.device = options.device;
+  common.ordinal = options.ordinal;
+  return common;
+}
 
 class Cuda : public Backend {
  public:
   absl::string_view kind() const override { return "cuda"; }
   bool returns_pages() const override { return false; }
+  std::vector<absl::string_view> transports() const override {
+    return {"nccl", "nvlink"};
+  }
 
   absl::Status Check(int ordinal) const override {
     ASSIGN_OR_RETURN(const std::string description,
@@ -50,17 +70,19 @@ class Cuda : public Backend {
 
   absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(
       const TransportOptions& options) const override {
-    comm::NcclTransportOptions nccl;
-    nccl.name = options.name;
-    nccl.rank = options.rank;
-    nccl.world = options.world;
-    nccl.deadline = options.deadline;
-    nccl.cancellation = options.cancellation;
-    nccl.device = options.device;
-    nccl.ordinal = options.ordinal;
-    nccl.rooted_groups = options.rooted_groups;
-    ASSIGN_OR_RETURN(auto transport, comm::NcclTransport::Create(nccl));
-    return std::make_unique<CudaTransport>(std::move(transport));
+    if (options.kind == "nvlink") {
+      ASSIGN_OR_RETURN(
+          auto nvlink,
+          comm::NvlinkTransport::Create(
+              CommonOptions<comm::NvlinkTransportOptions>(options)));
+      return std::make_unique<CudaTransport<comm::NvlinkTransport>>(
+          std::move(nvlink));
+    }
+    auto of_nccl = CommonOptions<comm::NcclTransportOptions>(options);
+    of_nccl.rooted_groups = options.rooted_groups;
+    ASSIGN_OR_RETURN(auto nccl, comm::NcclTransport::Create(of_nccl));
+    return std::make_unique<CudaTransport<comm::NcclTransport>>(
+        std::move(nccl));
   }
 };
 

@@ -109,6 +109,7 @@ class DeviceRank : public Rank {
     Addresses addresses;
     for (int t = 0; t < kNumTransports; ++t) {
       TransportOptions transport;
+      transport.kind = options_.transport;
       transport.name = kTransportNames[t];
       transport.rank = binding_.rank;
       transport.world = binding_.world.size;
