@@ -27,6 +27,14 @@ inline F8 Splat(float x) { return F8{x, x, x, x, x, x, x, x}; }
 
 inline F8 Max(F8 a, F8 b) { return a > b ? a : b; }
 
+// a * b + c, rounded once. Of a sum of two products a compiler may fuse either
+// with the addition, and not the same one everywhere: this says which.
+inline F8 MultiplyAdd(F8 a, F8 b, F8 c) {
+  F8 sum;
+  for (int i = 0; i < kLanes; ++i) sum[i] = __builtin_fmaf(a[i], b[i], c[i]);
+  return sum;
+}
+
 // How many lanes a step of a loop covers: all of them, or the first `count`.
 struct AllLanes {};
 struct SomeLanes {

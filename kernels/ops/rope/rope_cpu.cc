@@ -26,8 +26,8 @@ void RotateHeads(const RopeArgs& args, float direction) {
         const F8 s = simd::Load(sin + i, lanes) * direction;
         const F8 a = simd::Load(x + i, lanes);
         const F8 b = simd::Load(x + half + i, lanes);
-        simd::Store(x + i, a * c - b * s, lanes);
-        simd::Store(x + half + i, b * c + a * s, lanes);
+        simd::Store(x + i, simd::MultiplyAdd(a, c, -(b * s)), lanes);
+        simd::Store(x + half + i, simd::MultiplyAdd(b, c, a * s), lanes);
       });
     }
   }
