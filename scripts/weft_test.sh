@@ -45,9 +45,11 @@ failed_targets() {
     then .id.targetCompleted.label
     else empty end' "$1" | sort -u
 }
+# Those for GPUs are built, but run on GPU hosts.
 configured_tests() {
-  jq -r 'select(.configured.testSize) | .id.targetConfigured.label' "$1" |
-    sort -u
+  jq -r 'select(.configured.testSize
+      and (.configured.tag // [] | index("gpu") | not))
+    | .id.targetConfigured.label' "$1" | sort -u
 }
 
 # run_tests NAME OPTIONS-AND-TARGETS...: runs tests with Bazel and counts them.
