@@ -20,36 +20,12 @@
 namespace weft::comm::cuda {
 namespace {
 
-class Transport : public ProcessTransport {
- public:
-  explicit Transport(std::unique_ptr<NvlinkTransport> nvlink)
-      : nvlink_(std::move(nvlink)) {}
-
-  std::string address() const override { return nvlink_->address(); }
-  absl::Status Connect(const std::vector<std::string>& addresses) override {
-    return nvlink_->Connect(addresses);
-  }
-  absl::StatusOr<std::unique_ptr<Communicator>> CreateCommunicator(
-      const std::vector<int>& all) override {
-    return nvlink_->CreateCommunicator("ep", 1, all);
-  }
-
- private:
-  const std::unique_ptr<NvlinkTransport> nvlink_;
-};
-
 absl::StatusOr<std::unique_ptr<ProcessTransport>> Create(
     const ProcessTransportOptions& test) {
-  NvlinkTransportOptions options;
-  options.name = "ep";
-  options.rank = test.rank;
-  options.world = test.world;
-  options.deadline = test.deadline;
-  options.cancellation = test.cancellation;
-  options.device = test.device;
-  options.ordinal = test.ordinal;
+  auto options = TransportOptionsOf<NvlinkTransportOptions>(test);
   ASSIGN_OR_RETURN(auto nvlink, NvlinkTransport::Create(options));
-  return std::make_unique<Transport>(std::move(nvlink));
+  return std::make_unique<ProcessTransportOf<NvlinkTransport>>(
+      std::move(nvlink));
 }
 
 INSTANTIATE_TEST_SUITE_P(Nvlink, CudaProcesses,

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -39,6 +40,40 @@ struct ProcessTransportOptions {
   device::Device* device = nullptr;
   int ordinal = 0;
 };
+
+// NcclTransport or NvlinkTransport.
+template <typename Inner>
+class ProcessTransportOf : public ProcessTransport {
+ public:
+  explicit ProcessTransportOf(std::unique_ptr<Inner> inner)
+      : inner_(std::move(inner)) {}
+
+  std::string address() const override { return inner_->address(); }
+  absl::Status Connect(const std::vector<std::string>& addresses) override {
+    return inner_->Connect(addresses);
+  }
+  absl::StatusOr<std::unique_ptr<Communicator>> CreateCommunicator(
+      const std::vector<int>& all) override {
+    return inner_->CreateCommunicator("ep", 1, all);
+  }
+
+ private:
+  const std::unique_ptr<Inner> inner_;
+};
+
+// What the options of both have.
+template <typename Options>
+Options TransportOptionsOf(const ProcessTransportOptions& test) {
+  Options options;
+  options.name = "ep";
+  options.rank = test.rank;
+  options.world = test.world;
+  options.deadline = test.deadline;
+  options.cancellation = test.cancellation;
+  options.device = test.device;
+  options.ordinal = test.ordinal;
+  return options;
+}
 
 struct ProcessBackend {
   // Called in the rank's own process.
