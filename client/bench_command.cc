@@ -25,6 +25,13 @@ struct Timed {
 v1::TrainingJob JobToTime(v1::TrainingJob job,
                           const BenchCommandOptions& options) {
   job.set_steps(options.steps);
+  // A schedule of the learning rate may not fit into so few steps.
+  v1::OptimizerConfig& optimizer = *job.mutable_optimizer();
+  optimizer.clear_warmup_steps();
+  optimizer.clear_decay();
+  optimizer.clear_min_learning_rate();
+  optimizer.clear_wsd_decay_steps();
+  optimizer.clear_wsd_shape();
   job.clear_eval();
   job.clear_output();
   if (!options.trace.empty()) {

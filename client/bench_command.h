@@ -21,9 +21,10 @@ struct BenchCommandOptions {
   std::string trace;  // file for the timeline of the last step; empty: none
 };
 
-// Submits the job as it is to be timed (no validation, files or guards that
-// compare), follows it and prints what its steps say: with JSON one object,
-// else a line a number. kExitOk when everything ran.
+// Submits the job as it is to be timed (a constant learning rate, no
+// validation, files or guards that compare), follows it and prints what its
+// steps say: with JSON one object, else a line a number. kExitOk when
+// everything ran.
 ExitCode Bench(Session& session, const BenchCommandOptions& options);
 
 }  // namespace weft::client

@@ -6,7 +6,7 @@
 #   test [PATTERN]                         the GPU tests whose name holds PATTERN
 #   golden [FLAG...] [FOLDER...]           those of golden/ unless some are named
 #   parity -f JOB.yaml --vary ...
-#   bench ARGUMENT...                      weftctl bench, on a cluster of its own
+#   bench [--workers N] ARGUMENT...        weftctl bench, on a cluster of its own
 #
 # WEFT_DEVICE=cpu runs golden, parity and bench on the host's CPU.
 set -euo pipefail

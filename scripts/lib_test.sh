@@ -151,6 +151,18 @@ workers_get_the_flags_behind_dashes() {
   [[ "$seen" == "start: 3 cpu" ]] || fail "got: $seen"
 }
 
+# What a bundle's `run` offers is there.
+bundle_commands_exist() {
+  local command
+  for command in $(sed -nE 's/^  ([a-z]+( \| [a-z]+)+)\)$/\1/p' \
+    "$WEFT_ROOT/scripts/bundle_run.sh" | tr -d '|'); do
+    [[ -f "$WEFT_ROOT/scripts/weft_$command.sh" ]] ||
+      fail "run $command: there is no scripts/weft_$command.sh"
+  done
+  [[ -n "${command:-}" ]] || fail "no command was found in bundle_run.sh"
+}
+
+bundle_commands_exist
 bazel_gets_no_lock
 startup_options_come_first
 options_alone_build_everything
