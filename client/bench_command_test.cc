@@ -32,7 +32,7 @@ class BenchCommandTest : public CliTest {
 TEST_F(BenchCommandTest, TheJobIsCutToWhatIsTimed) {
   Bench("--steps 4 --warmup 0 --balanced");
   ASSERT_THAT(coordinator_->submits(), SizeIs(1));
-  const v1::TrainingJob& job = coordinator_->submits()[0].job();
+  const v1::TrainingJob job = coordinator_->submits()[0].job();
   EXPECT_EQ(job.steps(), 4);
   EXPECT_EQ(job.optimizer().warmup_steps(), 0);
   EXPECT_EQ(job.optimizer().decay(), v1::DECAY_UNSPECIFIED);
