@@ -68,6 +68,14 @@ absl::Span<const RelationRule> OptimizerRules();
 absl::Span<const RelationRule> RunRules();
 absl::Span<const RelationRule> TapRules();
 
+// A field, or one value of an enum field, that no job can ask for in this
+// version.
+struct UnsupportedField {
+  absl::string_view field;  // path from the job
+  int value = 0;            // of an enum; 0: the field must not be set at all
+};
+absl::Span<const UnsupportedField> UnsupportedFields();
+
 // Something legal that systems of this kind commonly refuse.
 struct LiftedRule {
   absl::string_view field;

@@ -242,6 +242,43 @@ TEST(ValidateTest, RefusesFieldsItDoesNotKnow) {
             "fsdp.#77, fsdp.#78 are fields this version does not know");
 }
 
+// Sets the field at `path` to something, or an enum to `value`.
+void SetField(v1::TrainingJob* job, absl::string_view path, int value) {
+  Message* parent = job;
+  const FieldDescriptor* field = nullptr;
+  for (absl::string_view name : absl::StrSplit(path, '.')) {
+    if (field != nullptr) {
+      parent = parent->GetReflection()->MutableMessage(parent, field);
+    }
+    field = parent->GetDescriptor()->FindFieldByName(std::string(name));
+    ASSERT_NE(field, nullptr) << path;
+  }
+  const auto& reflection = *parent->GetReflection();
+  if (value != 0) {
+    reflection.SetEnumValue(parent, field, value);
+  } else if (field->is_repeated()) {
+    reflection.AddEnumValue(parent, field, 1);
+  } else if (field->message_type() != nullptr) {
+    reflection.MutableMessage(parent, field);
+  } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_BOOL) {
+    reflection.SetBool(parent, field, true);
+  } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+    reflection.SetString(parent, field, "x");
+  } else {
+    reflection.SetDouble(parent, field, 0.5);
+  }
+}
+
+TEST(ValidateTest, RefusesWhatItDoesNotSupport) {
+  for (const UnsupportedField& unsupported : UnsupportedFields()) {
+    v1::TrainingJob job = MakeLegalJob();
+    SetField(&job, unsupported.field, unsupported.value);
+    EXPECT_THAT(Descriptions(Validate(job), unsupported.field),
+                Contains(HasSubstr("is not supported by this version")))
+        << unsupported.field;
+  }
+}
+
 TEST(ValidateTest, ListsAllViolationsAtOnce) {
   v1::TrainingJob job = MakeJobWith(
       "name: 'X' model { vocab_size: 1 moe { top_k: 9 } } "

@@ -1,0 +1,42 @@
+#include "absl/types/span.h"
+#include "schedule/rules/job_rules.h"
+#include "weft/v1/job.pb.h"
+
+namespace weft::schedule {
+namespace {
+
+constexpr UnsupportedField kUnsupportedFields[] = {
+    {"replay_routing"},
+    {"model.pattern"},
+    {"model.mla"},
+    {"model.mamba"},
+    {"model.mtp"},
+    {"model.embedding_multiplier"},
+    {"model.residual_multiplier"},
+    {"model.logits_divisor"},
+    {"model.mlp_activation", v1::MLP_ACTIVATION_GELU},
+    {"model.attention.no_rope"},
+    {"model.attention.rotary_fraction"},
+    {"model.attention.softmax_scale"},
+    {"model.moe.score_function", v1::SCORE_FUNCTION_SIGMOID},
+    {"model.moe.scaling_factor"},
+    {"model.moe.expert_groups"},
+    {"model.moe.expert_bias"},
+    {"model.moe.capacity"},
+    {"model.moe.overlap_shared_expert"},
+    {"data.padding_mask_prefix"},
+    {"parallel.dispatcher", v1::DISPATCHER_ALLGATHER},
+    {"parallel.dispatcher", v1::DISPATCHER_FLEX},
+    {"schedule.recompute"},
+    {"fsdp.unit_filter"},
+    {"fsdp.unit_modules"},
+    {"output.routing"},
+};
+
+}  // namespace
+
+absl::Span<const UnsupportedField> UnsupportedFields() {
+  return kUnsupportedFields;
+}
+
+}  // namespace weft::schedule
