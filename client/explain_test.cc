@@ -41,7 +41,7 @@ TEST(ExplainTest, AMapListsItsFields) {
                                  HasSubstr("\nfields:\n  global_batch  "))));
   EXPECT_THAT(ExplainField(""),
               IsOkAndHolds(AllOf(StartsWith("One training run."),
-                                 HasSubstr("\n  optimizer  Required."))));
+                                 HasSubstr("\n  optimizer       Required."))));
 }
 
 TEST(ExplainTest, AMapSaysOneWholeSentenceOfEachField) {
