@@ -1,7 +1,8 @@
 // Top-k routing from router logits, in fp32.
 //
 //   scores = softmax(logits) over all experts
-//   chosen: the topk largest logits; of equal ones the lower index first
+//   chosen: the topk largest logits; of equal ones the lower index first; or
+//           those that are given
 //   raw:        prob = scaling * scores[chosen]
 //   normalized: prob = scaling * scores[chosen] / sum(scores[chosen]), which is
 //               the softmax over the chosen logits
@@ -38,6 +39,10 @@ struct RouterForwardArgs {
   int32_t* topk_index = nullptr;  // [tokens, topk], by descending score
   float* topk_prob = nullptr;     // [tokens, topk]
   int32_t* counts = nullptr;      // [num_experts], slots per expert
+  // [tokens, topk] or null: the experts of each token, all different, which
+  // become its topk_index in this order. A token of whose the first is negative
+  // chooses its own.
+  const int32_t* given = nullptr;
 };
 void RouterForward(const RouterForwardArgs& args, device::Stream& stream);
 

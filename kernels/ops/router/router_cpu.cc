@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/ops/cuda_form.h"
@@ -53,6 +54,24 @@ void SelectTopk(const float* logits, int64_t count, int64_t topk,
   }
 }
 
+// The experts of one token.
+void ChooseExperts(const RouterForwardArgs& args, int64_t token,
+                   int32_t* index) {
+  const int64_t experts = args.config.num_experts;
+  const int64_t topk = args.config.topk;
+  const int32_t* given =
+      args.given == nullptr ? nullptr : args.given + token * topk;
+  if (given != nullptr && given[0] >= 0) {
+    std::copy_n(given, topk, index);
+  } else if (args.config.balanced) {
+    for (int64_t j = 0; j < topk; ++j) {
+      index[j] = static_cast<int32_t>((token * topk + j) % experts);
+    }
+  } else {
+    SelectTopk(args.logits + token * experts, experts, topk, index);
+  }
+}
+
 // Probabilities of the chosen experts of one row.
 void ChosenProbs(const RouterConfig& config, const float* logits,
                  const float* scores, const int32_t* index, float* prob) {
@@ -64,7 +83,10 @@ void ChosenProbs(const RouterConfig& config, const float* logits,
   }
   // From the logits again: scores of a far smaller chosen expert than the
   // largest would have lost digits to underflow.
-  const float max = logits[index[0]];
+  float max = logits[index[0]];
+  for (int64_t j = 1; j < config.topk; ++j) {
+    max = std::max(max, logits[index[j]]);
+  }
   float sum = 0;
   for (int64_t j = 0; j < config.topk; ++j) {
     prob[j] = simd::Exp(simd::Splat(logits[index[j]] - max))[0];
@@ -114,13 +136,7 @@ void RouterForward(const RouterForwardArgs& args, device::Stream& stream) {
     float* scores = args.scores + token * experts;
     int32_t* index = args.topk_index + token * topk;
     Softmax(logits, experts, scores);
-    if (args.config.balanced) {
-      for (int64_t j = 0; j < topk; ++j) {
-        index[j] = static_cast<int32_t>((token * topk + j) % experts);
-      }
-    } else {
-      SelectTopk(logits, experts, topk, index);
-    }
+    ChooseExperts(args, token, index);
     ChosenProbs(args.config, logits, scores, index,
                 args.topk_prob + token * topk);
     for (int64_t j = 0; j < topk; ++j) ++args.counts[index[j]];

@@ -88,23 +88,56 @@ __device__ uint32_t KeyAt(int expert, const uint32_t (&keys)[kPerLane]) {
   return __shfl_sync(kAllLanes, key, expert % 32);
 }
 
-// Chooses the experts of a row, counts them and writes their probabilities;
-// 32 choices at a time, of which lane j keeps the j-th. `scale` is that of
-// Softmax.
+// What says which experts a row goes to, when its logits do not: the given
+// ones, or their turn.
+struct FixedChoice {
+  const int32_t* given;  // [topk] or null
+  int64_t first;         // of the turn
+  int experts;
+
+  __device__ int operator[](int j) const {
+    return given != nullptr ? given[j] : (first + j) % experts;
+  }
+};
+
+// The greatest key of the experts of a row.
 template <int kPerLane>
-__device__ void Choose(const RouterConfig& config, int64_t token, float max,
-                       float scale, uint32_t (&keys)[kPerLane], int32_t* index,
-                       float* prob, int* counts) {
+__device__ uint32_t GreatestOf(const FixedChoice& choice, int topk,
+                               const uint32_t (&keys)[kPerLane]) {
+  uint32_t greatest = 0;
+  for (int j = 0; j < topk; ++j) {
+    greatest = max(greatest, KeyAt(choice[j], keys));
+  }
+  return greatest;
+}
+
+// Chooses the experts of a row, counts them and writes their probabilities;
+// 32 choices at a time, of which lane j keeps the j-th. `max` is the greatest
+// logit, `scale` that of Softmax.
+template <int kPerLane>
+__device__ void Choose(const RouterForwardArgs& args, int64_t token, float max,
+                       float scale, uint32_t (&keys)[kPerLane], int* counts) {
+  const RouterConfig& config = args.config;
   const int lane = threadIdx.x % 32;
   const int topk = config.topk;
+  int32_t* index = args.topk_index + token * topk;
+  float* prob = args.topk_prob + token * topk;
+  FixedChoice fixed = {args.given, token * topk,
+                       static_cast<int>(config.num_experts)};
+  if (fixed.given != nullptr) fixed.given += token * topk;
+  if (fixed.given != nullptr && fixed.given[0] < 0) fixed.given = nullptr;
+  const bool is_fixed = fixed.given != nullptr || config.balanced;
+  // From the greatest of the chosen: a softmax over them alone has a 1.
+  if (is_fixed && config.normalize_topk) {
+    max = LogitOf(GreatestOf(fixed, topk, keys));
+  }
   float sum = 0;
   for (int begin = 0; begin < topk; begin += 32) {
     Choice own = {};
     for (int j = begin; j < topk && j < begin + 32; ++j) {
       Choice next;
-      if (config.balanced) {
-        next.expert = (token * topk + j) % config.num_experts;
-        next.key = KeyAt(next.expert, keys);
+      if (is_fixed) {
+        next = {KeyAt(fixed[j], keys), fixed[j]};
       } else {
         next = Greatest(keys);
         Take(next.expert, keys);
@@ -144,9 +177,7 @@ __global__ void __launch_bounds__(kThreads)
     const float max = LogitOf(Greatest(keys).key);
     const float scale =
         Softmax(keys, max, experts, args.scores + token * experts);
-    Choose(args.config, token, max, scale, keys,
-           args.topk_index + token * args.config.topk,
-           args.topk_prob + token * args.config.topk, counts);
+    Choose(args, token, max, scale, keys, counts);
   }
   __syncthreads();
   for (int e = threadIdx.x; e < experts; e += kThreads) {

@@ -28,14 +28,15 @@ struct Result {
   Ints counts;
 };
 
-Result Forward(const RouterConfig& config, int64_t tokens,
-               const Floats& logits) {
+Result Forward(const RouterConfig& config, int64_t tokens, const Floats& logits,
+               const Ints& given = {}) {
   Result r = {Unwritten(tokens * config.num_experts),
               Ints(tokens * config.topk, -1), Unwritten(tokens * config.topk),
               Ints(config.num_experts, -1)};
-  RouterForward({config, tokens, logits.data(), r.scores.data(), r.index.data(),
-                 r.prob.data(), r.counts.data()},
-                InlineStream());
+  RouterForward(
+      {config, tokens, logits.data(), r.scores.data(), r.index.data(),
+       r.prob.data(), r.counts.data(), given.empty() ? nullptr : given.data()},
+      InlineStream());
   return r;
 }
 
@@ -309,6 +310,49 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"ManyChoices", 17, 600, 70, true, 0.5f},
                       Case{"ManyChoicesRaw", 17, 600, 70, false}),
     [](const auto& info) { return info.param.name; });
+
+// For each token the experts after its own choices, in turn.
+Ints Neighbours(const RouterConfig& config, const Ints& index) {
+  Ints given(index.size());
+  for (size_t i = 0; i < index.size(); ++i) {
+    given[i] = (index[i] + 1) % config.num_experts;
+  }
+  return given;
+}
+
+TEST_P(RouterAtSize, GivenExpertsGetTheProbabilitiesTheirScoresSay) {
+  const Ints given = Neighbours(config_, result_.index);
+  const Result r = Forward(config_, tokens_, logits_, given);
+  EXPECT_EQ(r.index, given);
+  EXPECT_TRUE(testing::SameBits(r.scores, result_.scores));
+  EXPECT_TRUE(Close(r.prob, Probs(config_, testing::ToDoubles(logits_), given),
+                    0, 3e-6));
+  Ints counts(config_.num_experts);
+  for (const int32_t e : given) ++counts[e];
+  EXPECT_EQ(r.counts, counts);
+}
+
+TEST_P(RouterAtSize, OwnChoicesGivenBackChangeNoBit) {
+  const Result r = Forward(config_, tokens_, logits_, result_.index);
+  EXPECT_EQ(r.index, result_.index);
+  EXPECT_TRUE(testing::SameBits(r.prob, result_.prob));
+  EXPECT_EQ(r.counts, result_.counts);
+}
+
+TEST(RouterTest, TokensForWhichNothingIsGivenChooseTheirOwn) {
+  const Floats logits = {4, 3, 2, 1, 1, 2, 3, 4, 4, 3, 2, 1};
+  const Result r = Forward(Config(4, 2), 3, logits, {-1, -1, 0, 1, -1, -1});
+  EXPECT_EQ(r.index, (Ints{0, 1, 0, 1, 0, 1}));
+  EXPECT_EQ(r.counts, (Ints{3, 3, 0, 0}));
+}
+
+// Their logits are so far below the largest that e to them is no number above
+// zero.
+TEST(RouterTest, GivenExpertsFarBelowTheLargestShareOne) {
+  const Result r = Forward(Config(4, 2), 1, {500, 0, 1, -1000}, {1, 2});
+  EXPECT_NEAR(r.prob[0] + r.prob[1], 1.0, 1e-6);
+  EXPECT_NEAR(r.prob[1], 1 / (1 + std::exp(-1.0)), 1e-6);
+}
 
 TEST(RouterTest, BalancedChoicesGoRoundWhateverTheLogits) {
   constexpr int64_t kTokens = 24;
