@@ -2,8 +2,8 @@
 //
 // Tokens are sequence-major: token = sequence * seq + position. A packed row
 // holds num_heads query heads, then num_kv_heads key heads, then num_kv_heads
-// value heads. Query head h reads key and value head h / (num_heads /
-// num_kv_heads).
+// value heads, which may differ from the others in width. Query head h reads
+// key and value head h / (num_heads / num_kv_heads).
 //
 //   p = softmax(scale * q k^T, positions up to its own)     out = p v
 //   lse = log(sum(exp(scale * q k^T)))
@@ -20,9 +20,10 @@
 // All tensors of a call have one format. Everything between them, probabilities
 // included, is fp32.
 //
-// On CUDA: head_dim is at most 256, tensors are aligned to 16 bytes and
+// On CUDA: heads are at most 256 wide, tensors are aligned to 16 bytes and
 // `scratch` is not used. In bf16, tensor cores do the backward of heads of 64
-// and 128 and, in sequences of a multiple of 128 tokens, their forward. They
+// and 128, values as wide, and, in sequences of a multiple of 128 tokens, their
+// forward. They
 // take what they multiply in bf16: p and ds, too.
 #ifndef WEFT_KERNELS_OPS_ATTENTION_ATTENTION_H_
 #define WEFT_KERNELS_OPS_ATTENTION_ATTENTION_H_
@@ -39,14 +40,23 @@ struct AttentionShape {
   int64_t seq = 0;
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
-  int64_t head_dim = 0;
-  float scale = 0;  // of the scores, mostly 1 / sqrt(head_dim)
+  int64_t head_dim = 0;    // of queries and keys
+  float scale = 0;         // of the scores, mostly 1 / sqrt(head_dim)
+  int64_t v_head_dim = 0;  // of values; 0: head_dim
 
   constexpr int64_t tokens() const { return batch * seq; }
-  constexpr int64_t qkv_width() const {
-    return (num_heads + 2 * num_kv_heads) * head_dim;
+  constexpr int64_t value_dim() const {
+    return v_head_dim > 0 ? v_head_dim : head_dim;
   }
-  constexpr int64_t out_width() const { return num_heads * head_dim; }
+  // Of a packed row: where keys and values begin, and its end.
+  constexpr int64_t key_column() const { return num_heads * head_dim; }
+  constexpr int64_t value_column() const {
+    return key_column() + num_kv_heads * head_dim;
+  }
+  constexpr int64_t qkv_width() const {
+    return value_column() + num_kv_heads * value_dim();
+  }
+  constexpr int64_t out_width() const { return num_heads * value_dim(); }
 };
 
 // Floats of scratch that a call with this shape needs.

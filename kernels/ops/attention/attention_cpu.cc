@@ -33,16 +33,16 @@ Block BlockAt(const AttentionShape& s, int64_t first) {
 int64_t BlockRows(const AttentionShape& s) { return std::min(kBlock, s.seq); }
 
 // Rows [first, first + rows) of one head of one sequence, dense and in fp32:
-// from and to columns of packed rows. `head` counts heads of `head_dim`
-// columns.
+// from and to `dim` columns of packed rows.
 struct HeadRows {
   int64_t sequence;
-  int64_t head;
+  int64_t column;
+  int64_t dim;
   int64_t first;
   int64_t rows;
 
   int64_t Offset(const AttentionShape& s, int64_t width) const {
-    return (sequence * s.seq + first) * width + head * s.head_dim;
+    return (sequence * s.seq + first) * width + column;
   }
 };
 
@@ -51,7 +51,7 @@ void LoadRows(const AttentionShape& s, const ConstTensor& from, int64_t width,
               const HeadRows& at, float* to) {
   const T* row = Elements<T>(from) + at.Offset(s, width);
   for (int64_t i = 0; i < at.rows; ++i) {
-    ConvertElements(row + i * width, s.head_dim, to + i * s.head_dim);
+    ConvertElements(row + i * width, at.dim, to + i * at.dim);
   }
 }
 
@@ -60,7 +60,7 @@ void StoreRows(const AttentionShape& s, const float* from, const HeadRows& at,
                int64_t width, const Tensor& to) {
   T* row = Elements<T>(to) + at.Offset(s, width);
   for (int64_t i = 0; i < at.rows; ++i) {
-    ConvertElements(from + i * s.head_dim, s.head_dim, row + i * width);
+    ConvertElements(from + i * at.dim, at.dim, row + i * width);
   }
 }
 
@@ -91,10 +91,21 @@ void ForEachBlock(const AttentionShape& s, const Group& group, F&& f) {
 }
 
 HeadRows KeysOf(const AttentionShape& s, const Group& group) {
-  return {group.sequence, s.num_heads + group.index, 0, s.seq};
+  return {group.sequence, s.key_column() + group.index * s.head_dim, s.head_dim,
+          0, s.seq};
 }
 HeadRows ValuesOf(const AttentionShape& s, const Group& group) {
-  return {group.sequence, s.num_heads + s.num_kv_heads + group.index, 0, s.seq};
+  return {group.sequence, s.value_column() + group.index * s.value_dim(),
+          s.value_dim(), 0, s.seq};
+}
+HeadRows QueriesOf(const AttentionShape& s, int64_t sequence, int64_t head,
+                   const Block& b) {
+  return {sequence, head * s.head_dim, s.head_dim, b.first, b.rows};
+}
+// Of the output.
+HeadRows OutputsOf(const AttentionShape& s, int64_t sequence, int64_t head,
+                   const Block& b) {
+  return {sequence, head * s.value_dim(), s.value_dim(), b.first, b.rows};
 }
 
 // C [m, n] = alpha * op(A) op(B) + beta * C, all dense.
@@ -147,15 +158,15 @@ float SoftmaxRow(float* row, int64_t seen, int64_t keys) {
 struct ForwardMemory {
   float* scores;  // [rows, keys]
   float* k;       // [seq, head_dim]
-  float* v;       // [seq, head_dim]
+  float* v;       // [seq, value_dim]
   float* q;       // [rows, head_dim]
-  float* out;     // [rows, head_dim]
+  float* out;     // [rows, value_dim]
 
   ForwardMemory(const AttentionShape& s, float* scratch)
       : scores(scratch),
         k(scores + kBlock * s.seq),
         v(k + s.seq * s.head_dim),
-        q(v + s.seq * s.head_dim),
+        q(v + s.seq * s.value_dim()),
         out(q + BlockRows(s) * s.head_dim) {}
 };
 
@@ -163,8 +174,8 @@ template <typename T>
 void ForwardBlock(const AttentionForwardArgs& args, const Group& group,
                   int64_t head, const Block& b, const ForwardMemory& m) {
   const AttentionShape& s = args.shape;
-  const HeadRows queries = {group.sequence, head, b.first, b.rows};
-  LoadRows<T>(s, args.qkv, s.qkv_width(), queries, m.q);
+  LoadRows<T>(s, args.qkv, s.qkv_width(), QueriesOf(s, group.sequence, head, b),
+              m.q);
   Product(false, true, b.rows, b.keys, s.head_dim, s.scale, m.q, m.k, 0.0f,
           m.scores);
   const int64_t token = group.sequence * s.seq + b.first;
@@ -172,9 +183,10 @@ void ForwardBlock(const AttentionForwardArgs& args, const Group& group,
     args.lse[(token + i) * s.num_heads + head] =
         SoftmaxRow(m.scores + i * b.keys, b.first + i + 1, b.keys);
   }
-  Product(false, false, b.rows, s.head_dim, b.keys, 1.0f, m.scores, m.v, 0.0f,
-          m.out);
-  StoreRows<T>(s, m.out, queries, s.out_width(), args.out);
+  Product(false, false, b.rows, s.value_dim(), b.keys, 1.0f, m.scores, m.v,
+          0.0f, m.out);
+  StoreRows<T>(s, m.out, OutputsOf(s, group.sequence, head, b), s.out_width(),
+               args.out);
 }
 
 template <typename T>
@@ -216,13 +228,13 @@ void SoftmaxGradRow(float lse, float delta, int64_t seen, int64_t keys,
 struct BackwardMemory {
   float* p;   // [rows, keys]
   float* ds;  // [rows, keys]
-  float* k;   // [seq, head_dim], like the next three
-  float* v;
+  float* k;   // [seq, head_dim], like d_k
+  float* v;   // [seq, value_dim], like d_v
   float* d_k;
   float* d_v;
-  float* q;  // [rows, head_dim], like the next three
+  float* q;  // [rows, head_dim], like d_q
   float* d_q;
-  float* out;
+  float* out;  // [rows, value_dim], like d_out
   float* d_out;
 
   BackwardMemory(const AttentionShape& s, float* scratch)
@@ -230,12 +242,12 @@ struct BackwardMemory {
         ds(p + kBlock * s.seq),
         k(ds + kBlock * s.seq),
         v(k + s.seq * s.head_dim),
-        d_k(v + s.seq * s.head_dim),
+        d_k(v + s.seq * s.value_dim()),
         d_v(d_k + s.seq * s.head_dim),
-        q(d_v + s.seq * s.head_dim),
+        q(d_v + s.seq * s.value_dim()),
         d_q(q + BlockRows(s) * s.head_dim),
         out(d_q + BlockRows(s) * s.head_dim),
-        d_out(out + BlockRows(s) * s.head_dim) {}
+        d_out(out + BlockRows(s) * s.value_dim()) {}
 };
 
 // Writes dq of the block and adds to dk, dv of the keys it sees.
@@ -243,24 +255,23 @@ template <typename T>
 void BackwardBlock(const AttentionBackwardArgs& args, const Group& group,
                    int64_t head, const Block& b, const BackwardMemory& m) {
   const AttentionShape& s = args.shape;
-  const HeadRows queries = {group.sequence, head, b.first, b.rows};
+  const int64_t dv = s.value_dim();
+  const HeadRows queries = QueriesOf(s, group.sequence, head, b);
+  const HeadRows outputs = OutputsOf(s, group.sequence, head, b);
   LoadRows<T>(s, args.qkv, s.qkv_width(), queries, m.q);
-  LoadRows<T>(s, args.out, s.out_width(), queries, m.out);
-  LoadRows<T>(s, args.d_out, s.out_width(), queries, m.d_out);
+  LoadRows<T>(s, args.out, s.out_width(), outputs, m.out);
+  LoadRows<T>(s, args.d_out, s.out_width(), outputs, m.d_out);
   Product(false, true, b.rows, b.keys, s.head_dim, s.scale, m.q, m.k, 0.0f,
           m.p);
-  Product(false, true, b.rows, b.keys, s.head_dim, 1.0f, m.d_out, m.v, 0.0f,
-          m.ds);
+  Product(false, true, b.rows, b.keys, dv, 1.0f, m.d_out, m.v, 0.0f, m.ds);
   const int64_t token = group.sequence * s.seq + b.first;
   for (int64_t i = 0; i < b.rows; ++i) {
-    const float delta =
-        Dot(m.d_out + i * s.head_dim, m.out + i * s.head_dim, s.head_dim);
+    const float delta = Dot(m.d_out + i * dv, m.out + i * dv, dv);
     SoftmaxGradRow(args.lse[(token + i) * s.num_heads + head], delta,
                    b.first + i + 1, b.keys, m.p + i * b.keys,
                    m.ds + i * b.keys);
   }
-  Product(true, false, b.keys, s.head_dim, b.rows, 1.0f, m.p, m.d_out, 1.0f,
-          m.d_v);
+  Product(true, false, b.keys, dv, b.rows, 1.0f, m.p, m.d_out, 1.0f, m.d_v);
   Product(true, false, b.keys, s.head_dim, b.rows, s.scale, m.ds, m.q, 1.0f,
           m.d_k);
   Product(false, false, b.rows, s.head_dim, b.keys, s.scale, m.ds, m.k, 0.0f,
@@ -276,7 +287,7 @@ void Backward(const AttentionBackwardArgs& args) {
     LoadRows<T>(s, args.qkv, s.qkv_width(), KeysOf(s, group), m.k);
     LoadRows<T>(s, args.qkv, s.qkv_width(), ValuesOf(s, group), m.v);
     std::fill_n(m.d_k, s.seq * s.head_dim, 0.0f);
-    std::fill_n(m.d_v, s.seq * s.head_dim, 0.0f);
+    std::fill_n(m.d_v, s.seq * s.value_dim(), 0.0f);
     ForEachBlock(s, group, [&](int64_t head, const Block& block) {
       BackwardBlock<T>(args, group, head, block, m);
     });
@@ -289,12 +300,12 @@ void Backward(const AttentionBackwardArgs& args) {
 
 int64_t AttentionForwardScratchElements(const AttentionShape& shape) {
   return kBlock * shape.seq +
-         2 * (shape.seq + BlockRows(shape)) * shape.head_dim;
+         (shape.seq + BlockRows(shape)) * (shape.head_dim + shape.value_dim());
 }
 
 int64_t AttentionBackwardScratchElements(const AttentionShape& shape) {
-  return 2 * kBlock * shape.seq +
-         4 * (shape.seq + BlockRows(shape)) * shape.head_dim;
+  return 2 * kBlock * shape.seq + 2 * (shape.seq + BlockRows(shape)) *
+                                      (shape.head_dim + shape.value_dim());
 }
 
 void AttentionForward(const AttentionForwardArgs& args,

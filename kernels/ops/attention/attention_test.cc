@@ -28,9 +28,10 @@ struct Case {
   int64_t heads;
   int64_t kv_heads;
   int64_t head_dim;
+  int64_t v_head_dim = 0;
 
   AttentionShape Shape() const {
-    return {batch, seq, heads, kv_heads, head_dim, 0.6f};
+    return {batch, seq, heads, kv_heads, head_dim, 0.6f, v_head_dim};
   }
 };
 
@@ -45,7 +46,8 @@ Doubles Reference(const AttentionShape& s, const Doubles& qkv,
       const int64_t group = h / (s.num_heads / s.num_kv_heads);
       const double* q = &qkv[t * s.qkv_width() + h * s.head_dim];
       const int64_t k_at = (s.num_heads + group) * s.head_dim;
-      const int64_t v_at = k_at + s.num_kv_heads * s.head_dim;
+      const int64_t v_at =
+          (s.num_heads + s.num_kv_heads) * s.head_dim + group * s.value_dim();
       Doubles p;
       double sum = 0;
       for (int64_t u = first; u <= t; ++u) {
@@ -57,12 +59,12 @@ Doubles Reference(const AttentionShape& s, const Doubles& qkv,
         sum += p.back();
       }
       if (lse != nullptr) (*lse)[t * s.num_heads + h] = std::log(sum);
-      for (int64_t i = 0; i < s.head_dim; ++i) {
+      for (int64_t i = 0; i < s.value_dim(); ++i) {
         double value = 0;
         for (int64_t u = first; u <= t; ++u) {
           value += p[u - first] * qkv[u * s.qkv_width() + v_at + i];
         }
-        out[t * s.out_width() + h * s.head_dim + i] = value / sum;
+        out[t * s.out_width() + h * s.value_dim() + i] = value / sum;
       }
     }
   }
@@ -76,19 +78,23 @@ Doubles ReferenceGradient(const AttentionShape& s, const Doubles& qkv,
   Doubles lse;
   const Doubles out = Reference(s, qkv, &lse);
   const int64_t d = s.head_dim;
+  const int64_t dv = s.value_dim();
   for (int64_t t = 0; t < s.tokens(); ++t) {
     for (int64_t h = 0; h < s.num_heads; ++h) {
       const int64_t group = h / (s.num_heads / s.num_kv_heads);
       const int64_t q_at = t * s.qkv_width() + h * d;
-      const double* dy = &d_out[t * s.out_width() + h * d];
-      const double* y = &out[t * s.out_width() + h * d];
+      const double* dy = &d_out[t * s.out_width() + h * dv];
+      const double* y = &out[t * s.out_width() + h * dv];
       for (int64_t u = t / s.seq * s.seq; u <= t; ++u) {
         const int64_t k_at = u * s.qkv_width() + (s.num_heads + group) * d;
-        const int64_t v_at = k_at + s.num_kv_heads * d;
+        const int64_t v_at =
+            u * s.qkv_width() + (s.num_heads + s.num_kv_heads) * d + group * dv;
         double score = 0;
         double d_p = 0;
         for (int64_t i = 0; i < d; ++i) {
           score += qkv[q_at + i] * qkv[k_at + i];
+        }
+        for (int64_t i = 0; i < dv; ++i) {
           d_p += dy[i] * (qkv[v_at + i] - y[i]);
         }
         const double p = std::exp(score * static_cast<double>(s.scale) -
@@ -97,8 +103,8 @@ Doubles ReferenceGradient(const AttentionShape& s, const Doubles& qkv,
         for (int64_t i = 0; i < d; ++i) {
           d_qkv[q_at + i] += ds * qkv[k_at + i];
           d_qkv[k_at + i] += ds * qkv[q_at + i];
-          d_qkv[v_at + i] += p * dy[i];
         }
+        for (int64_t i = 0; i < dv; ++i) d_qkv[v_at + i] += p * dy[i];
       }
     }
   }
@@ -187,7 +193,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"AsManyKeyHeads", 2, 6, 3, 3, 4}, Case{"OneToken", 3, 1, 2, 1, 4},
         Case{"ExactlyOneBlock", 1, 64, 2, 1, 2},
         Case{"OneOverABlock", 1, 65, 1, 1, 2},
-        Case{"SeveralBlocks", 1, 133, 2, 1, 2}, Case{"Empty", 0, 8, 2, 1, 4}),
+        Case{"SeveralBlocks", 1, 133, 2, 1, 2}, Case{"Empty", 0, 8, 2, 1, 4},
+        Case{"NarrowValues", 2, 9, 4, 2, 8, 3},
+        Case{"WideValues", 1, 67, 3, 3, 5, 12}),
     [](const auto& info) { return info.param.name; });
 
 // Columns [from, to) of rows of `width`.
@@ -214,8 +222,8 @@ class AttentionSizes : public ::testing::TestWithParam<Case> {
   void ExpectGradient(const Floats& d_qkv, const Doubles& expected,
                       double bound) {
     const int64_t width = s_.qkv_width();
-    const int64_t k = s_.num_heads * s_.head_dim;
-    const int64_t v = k + s_.num_kv_heads * s_.head_dim;
+    const int64_t k = s_.key_column();
+    const int64_t v = s_.value_column();
     EXPECT_TRUE(CloseInNorm(Columns(d_qkv, width, 0, k),
                             Columns(expected, width, 0, k), bound));
     EXPECT_TRUE(CloseInNorm(Columns(d_qkv, width, k, v),
@@ -302,21 +310,25 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"Heads128Odd", 1, 130, 4, 2, 128},
                       Case{"Heads128", 1, 256, 2, 1, 128},
                       Case{"Heads128AsManyKeyHeads", 1, 128, 2, 2, 128},
-                      Case{"Heads256", 1, 100, 2, 1, 256}),
+                      Case{"Heads256", 1, 100, 2, 1, 256},
+                      Case{"Heads192Values128", 1, 130, 2, 2, 192, 128},
+                      Case{"Heads64Values96", 1, 128, 2, 1, 64, 96}),
     [](const auto& info) { return info.param.name; });
 
 // The gradient that others are compared with.
 TEST(AttentionTest, ReferenceGradientIsTheGradient) {
-  const AttentionShape s = {2, 9, 4, 2, 8, 0.6f};
-  const Doubles qkv =
-      testing::ToDoubles(RandomFloats(s.tokens() * s.qkv_width(), 1));
-  const Floats d_out = RandomFloats(s.tokens() * s.out_width(), 2);
-  const Doubles expected = testing::NumericGradient(
-      [&](const Doubles& x) { return testing::Dot(Reference(s, x), d_out); },
-      qkv, 1e-4);
-  const Doubles actual = ReferenceGradient(s, qkv, testing::ToDoubles(d_out));
-  EXPECT_TRUE(
-      Close(Floats(actual.begin(), actual.end()), expected, 1e-6, 1e-6));
+  for (const int64_t v_head_dim : {0, 5}) {
+    const AttentionShape s = {2, 9, 4, 2, 8, 0.6f, v_head_dim};
+    const Doubles qkv =
+        testing::ToDoubles(RandomFloats(s.tokens() * s.qkv_width(), 1));
+    const Floats d_out = RandomFloats(s.tokens() * s.out_width(), 2);
+    const Doubles expected = testing::NumericGradient(
+        [&](const Doubles& x) { return testing::Dot(Reference(s, x), d_out); },
+        qkv, 1e-4);
+    const Doubles actual = ReferenceGradient(s, qkv, testing::ToDoubles(d_out));
+    EXPECT_TRUE(
+        Close(Floats(actual.begin(), actual.end()), expected, 1e-6, 1e-6));
+  }
 }
 
 TEST(AttentionTest, DoesNotReadTheFuture) {

@@ -164,7 +164,8 @@ class Cudnn {
 }  // namespace
 
 bool IsForCudnn(const AttentionShape& s) {
-  return (s.head_dim == 64 || s.head_dim == 128) && s.seq % 128 == 0;
+  return (s.head_dim == 64 || s.head_dim == 128) &&
+         s.value_dim() == s.head_dim && s.seq % 128 == 0;
 }
 
 void CudnnForward(const AttentionForwardArgs& args, device::Stream& stream) {

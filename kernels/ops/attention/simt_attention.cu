@@ -1,4 +1,5 @@
-// Attention for any format and head size up to 256, in fp32 on the plain cores.
+// Attention for any format and heads up to 256 wide, in fp32 on the plain
+// cores.
 //
 // Each block holds kRows rows of one head in shared memory (queries in forward
 // and for dq, keys in the pass for dk and dv) and walks over the others kCols
@@ -7,6 +8,7 @@
 // order: there are no atomics.
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cmath>
 #include <type_traits>
 
@@ -59,14 +61,47 @@ struct HeadRows {
   int64_t rows;   // from the first to the end of the sequence
   int dim;
 
-  // Those from `first` on of head `head`, counted in heads of `dim` columns.
+  // Those from `first` on, of `dim` columns from `column` on.
   __device__ static HeadRows At(T* packed, int64_t width, int64_t sequence,
-                                int64_t head, int64_t first,
+                                int64_t column, int64_t dim, int64_t first,
                                 const AttentionShape& s) {
-    return {packed + (sequence * s.seq + first) * width + head * s.head_dim,
-            width, s.seq - first, static_cast<int>(s.head_dim)};
+    return {packed + (sequence * s.seq + first) * width + column, width,
+            s.seq - first, static_cast<int>(dim)};
   }
 };
+
+// The rows of packed q, k and v, and of what is shaped like it.
+template <typename T>
+struct PackedRows {
+  const AttentionShape& shape;
+  T* data;
+  int64_t sequence;
+
+  __device__ HeadRows<T> Queries(int64_t head, int64_t first) const {
+    return At(head * shape.head_dim, shape.head_dim, first);
+  }
+  __device__ HeadRows<T> Keys(int64_t head, int64_t first) const {
+    return At(shape.key_column() + head * shape.head_dim, shape.head_dim,
+              first);
+  }
+  __device__ HeadRows<T> Values(int64_t head, int64_t first) const {
+    return At(shape.value_column() + head * shape.value_dim(),
+              shape.value_dim(), first);
+  }
+  __device__ HeadRows<T> At(int64_t column, int64_t dim, int64_t first) const {
+    return HeadRows<T>::At(data, shape.qkv_width(), sequence, column, dim,
+                           first, shape);
+  }
+};
+
+// The same of the output.
+template <typename T>
+__device__ HeadRows<T> OutputRows(const AttentionShape& s, T* out,
+                                  int64_t sequence, int64_t head,
+                                  int64_t first) {
+  return HeadRows<T>::At(out, s.out_width(), sequence, head * s.value_dim(),
+                         s.value_dim(), first, s);
+}
 
 // Copies kCount rows into shared memory, with zeros past their ends.
 template <int kWidth, int kCount, typename T>
@@ -261,19 +296,16 @@ __global__ void __launch_bounds__(kThreads)
   // The longest rows first.
   const int64_t first = (Tiles(s) - 1 - at.tile) * kRows;
   const int64_t group = at.head / (s.num_heads / s.num_kv_heads);
-  const auto rows = [&](int64_t head, int64_t from) {
-    return HeadRows<const T>::At(pass.qkv, s.qkv_width(), at.sequence, head,
-                                 from, s);
-  };
-  LoadTile<kWidth, kRows>(rows(at.head, first), q);
+  const PackedRows<const T> rows = {s, pass.qkv, at.sequence};
+  LoadTile<kWidth, kRows>(rows.Queries(at.head, first), q);
 
   Softmax softmax[kThreadRows];
   Sums<kWidth> sums = {};
   const int64_t end = min(first + kRows, s.seq);
   for (int64_t key = 0; key < end; key += kCols) {
     __syncthreads();
-    LoadTile<kWidth, kCols>(rows(s.num_heads + group, key), k);
-    LoadTile<kWidth, kCols>(rows(s.num_heads + s.num_kv_heads + group, key), v);
+    LoadTile<kWidth, kCols>(rows.Keys(group, key), k);
+    LoadTile<kWidth, kCols>(rows.Values(group, key), v);
     __syncthreads();
     float scores[kThreadRows][kThreadCols];
     DotProducts<kWidth>(q, k, s.head_dim, scores);
@@ -306,9 +338,8 @@ __global__ void __launch_bounds__(kThreads)
           softmax[i].max + logf(sum);
     }
   }
-  StoreRows<kWidth>(
-      sums, factor,
-      HeadRows<T>::At(pass.out, s.out_width(), at.sequence, at.head, first, s));
+  StoreRows<kWidth>(sums, factor,
+                    OutputRows(s, pass.out, at.sequence, at.head, first));
 }
 
 template <typename T>
@@ -354,15 +385,11 @@ __global__ void __launch_bounds__(kThreads)
   const Place at = PlaceOf(blockIdx.x, s.num_heads, s);
   const int64_t first = (Tiles(s) - 1 - at.tile) * kRows;
   const int64_t group = at.head / (s.num_heads / s.num_kv_heads);
-  const auto rows = [&](int64_t head, int64_t from) {
-    return HeadRows<const T>::At(pass.qkv, s.qkv_width(), at.sequence, head,
-                                 from, s);
-  };
+  const PackedRows<const T> rows = {s, pass.qkv, at.sequence};
   const auto out_rows = [&](const T* packed) {
-    return HeadRows<const T>::At(packed, s.out_width(), at.sequence, at.head,
-                                 first, s);
+    return OutputRows(s, packed, at.sequence, at.head, first);
   };
-  LoadTile<kWidth, kRows>(rows(at.head, first), q);
+  LoadTile<kWidth, kRows>(rows.Queries(at.head, first), q);
   LoadTile<kWidth, kRows>(out_rows(pass.d_out), d_out);
   __syncthreads();
 
@@ -385,13 +412,13 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t end = min(first + kRows, s.seq);
   for (int64_t key = 0; key < end; key += kCols) {
     __syncthreads();
-    LoadTile<kWidth, kCols>(rows(s.num_heads + group, key), k);
-    LoadTile<kWidth, kCols>(rows(s.num_heads + s.num_kv_heads + group, key), v);
+    LoadTile<kWidth, kCols>(rows.Keys(group, key), k);
+    LoadTile<kWidth, kCols>(rows.Values(group, key), v);
     __syncthreads();
     float scores[kThreadRows][kThreadCols];
     float d_p[kThreadRows][kThreadCols];
     DotProducts<kWidth>(q, k, s.head_dim, scores);
-    DotProducts<kWidth>(d_out, v, s.head_dim, d_p);
+    DotProducts<kWidth>(d_out, v, s.value_dim(), d_p);
 #pragma unroll
     for (int i = 0; i < kThreadRows; ++i) {
 #pragma unroll
@@ -407,9 +434,8 @@ __global__ void __launch_bounds__(kThreads)
     __syncwarp();
     AddWeighted<kWidth>(weights, k, sums);
   }
-  StoreRows<kWidth>(sums, factor,
-                    HeadRows<T>::At(pass.d_qkv, s.qkv_width(), at.sequence,
-                                    at.head, first, s));
+  const PackedRows<T> to = {s, pass.d_qkv, at.sequence};
+  StoreRows<kWidth>(sums, factor, to.Queries(at.head, first));
 }
 
 // dk and dv of kRows keys of one head: the sums over the query heads that read
@@ -427,14 +453,9 @@ __global__ void __launch_bounds__(kThreads)
   const AttentionShape& s = pass.shape;
   const Place at = PlaceOf(blockIdx.x, s.num_kv_heads, s);
   const int64_t first = at.tile * kRows;
-  const int64_t key_head = s.num_heads + at.head;
-  const int64_t value_head = key_head + s.num_kv_heads;
-  const auto rows = [&](int64_t head, int64_t from) {
-    return HeadRows<const T>::At(pass.qkv, s.qkv_width(), at.sequence, head,
-                                 from, s);
-  };
-  LoadTile<kWidth, kRows>(rows(key_head, first), k);
-  LoadTile<kWidth, kRows>(rows(value_head, first), v);
+  const PackedRows<const T> rows = {s, pass.qkv, at.sequence};
+  LoadTile<kWidth, kRows>(rows.Keys(at.head, first), k);
+  LoadTile<kWidth, kRows>(rows.Values(at.head, first), v);
 
   Sums<kWidth> d_k = {};
   Sums<kWidth> d_v = {};
@@ -442,16 +463,14 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t head = at.head * heads; head < (at.head + 1) * heads; ++head) {
     for (int64_t query = first; query < s.seq; query += kCols) {
       __syncthreads();
-      LoadTile<kWidth, kCols>(rows(head, query), q);
+      LoadTile<kWidth, kCols>(rows.Queries(head, query), q);
       LoadTile<kWidth, kCols>(
-          HeadRows<const T>::At(pass.d_out, s.out_width(), at.sequence, head,
-                                query, s),
-          d_out);
+          OutputRows(s, pass.d_out, at.sequence, head, query), d_out);
       __syncthreads();
       float p[kThreadRows][kThreadCols];
       float ds[kThreadRows][kThreadCols];
       DotProducts<kWidth>(k, q, s.head_dim, p);
-      DotProducts<kWidth>(v, d_out, s.head_dim, ds);
+      DotProducts<kWidth>(v, d_out, s.value_dim(), ds);
 #pragma unroll
       for (int j = 0; j < kThreadCols; ++j) {
         const int64_t of = query + ThreadCol() + j * kSide;
@@ -473,10 +492,7 @@ __global__ void __launch_bounds__(kThreads)
       AddWeighted<kWidth>(ds_weights, q, d_k);
     }
   }
-  const auto to = [&](int64_t head) {
-    return HeadRows<T>::At(pass.d_qkv, s.qkv_width(), at.sequence, head, first,
-                           s);
-  };
+  const PackedRows<T> to = {s, pass.d_qkv, at.sequence};
   float one[kThreadRows];
   float scale[kThreadRows];
 #pragma unroll
@@ -484,8 +500,8 @@ __global__ void __launch_bounds__(kThreads)
     one[i] = 1.0f;
     scale[i] = s.scale;
   }
-  StoreRows<kWidth>(d_k, scale, to(key_head));
-  StoreRows<kWidth>(d_v, one, to(value_head));
+  StoreRows<kWidth>(d_k, scale, to.Keys(at.head, first));
+  StoreRows<kWidth>(d_v, one, to.Values(at.head, first));
 }
 
 // Floats in shared memory for tiles of so many rows in all, and weights.
@@ -513,19 +529,20 @@ void Launch(void (*kernel)(Pass), const char* name, int64_t heads,
 
 // f(std::integral_constant) of the width of rows in shared memory.
 template <typename F>
-void WithWidth(int64_t head_dim, device::Stream& stream, F&& f) {
-  if (head_dim <= 32) return f(std::integral_constant<int, 32>());
-  if (head_dim <= 64) return f(std::integral_constant<int, 64>());
-  if (head_dim <= 128) return f(std::integral_constant<int, 128>());
-  if (head_dim <= 256) return f(std::integral_constant<int, 256>());
-  device::cuda::Fail("attention on CUDA: head_dim is more than 256", stream);
+void WithWidth(const AttentionShape& s, device::Stream& stream, F&& f) {
+  const int64_t width = std::max(s.head_dim, s.value_dim());
+  if (width <= 32) return f(std::integral_constant<int, 32>());
+  if (width <= 64) return f(std::integral_constant<int, 64>());
+  if (width <= 128) return f(std::integral_constant<int, 128>());
+  if (width <= 256) return f(std::integral_constant<int, 256>());
+  device::cuda::Fail("attention on CUDA: a head is wider than 256", stream);
 }
 
 template <typename T>
 void RunForward(const AttentionForwardArgs& args, device::Stream& stream) {
   const ForwardPass<T> pass = {args.shape, Elements<T>(args.qkv),
                                Elements<T>(args.out), args.lse};
-  WithWidth(args.shape.head_dim, stream, [&](auto width) {
+  WithWidth(args.shape, stream, [&](auto width) {
     constexpr int kWidth = decltype(width)::value;
     Launch(&ForwardKernel<T, kWidth>, "AttentionForward", args.shape.num_heads,
            SharedBytes(kWidth, kRows + 2 * kCols, 1), pass, stream);
@@ -545,7 +562,7 @@ void RunBackward(const AttentionBackwardArgs& args, device::Stream& stream) {
                                 Elements<T>(args.d_out),
                                 Elements<T>(args.d_qkv),
                                 static_cast<float*>(delta)};
-  WithWidth(s.head_dim, stream, [&](auto width) {
+  WithWidth(s, stream, [&](auto width) {
     constexpr int kWidth = decltype(width)::value;
     Launch(&QueryGradKernel<T, kWidth>, "AttentionBackward dq", s.num_heads,
            SharedBytes(kWidth, 2 * kRows + 2 * kCols, 1), pass, stream);

@@ -499,7 +499,7 @@ void Run(const AttentionBackwardArgs& args, device::Stream& stream) {
 }  // namespace
 
 bool IsForWgmma(const AttentionShape& s) {
-  return s.head_dim == 64 || s.head_dim == 128;
+  return (s.head_dim == 64 || s.head_dim == 128) && s.value_dim() == s.head_dim;
 }
 
 void WgmmaBackward(const AttentionBackwardArgs& args, device::Stream& stream) {

@@ -9,12 +9,13 @@
 
 namespace weft::ops {
 
-// out = a + b
+// out = a + factor * b, the product fused with the sum
 struct AddArgs {
   int64_t count = 0;
   ConstTensor a;
   ConstTensor b;
   Tensor out;
+  float factor = 1.0f;
 };
 void Add(const AddArgs& args, device::Stream& stream);
 

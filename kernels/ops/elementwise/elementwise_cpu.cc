@@ -15,9 +15,11 @@ void Add(const AddArgs& args, device::Stream& stream) {
     const T* a = Elements<T>(args.a);
     const T* b = Elements<T>(args.b);
     T* out = Elements<T>(args.out);
+    const simd::F8 factor = simd::Splat(args.factor);
     simd::ForEach8(args.count, [&](int64_t i, auto lanes) {
-      simd::Store(out + i, simd::Load(a + i, lanes) + simd::Load(b + i, lanes),
-                  lanes);
+      const simd::F8 sum = simd::MultiplyAdd(factor, simd::Load(b + i, lanes),
+                                             simd::Load(a + i, lanes));
+      simd::Store(out + i, sum, lanes);
     });
   });
 }

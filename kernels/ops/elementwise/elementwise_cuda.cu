@@ -84,7 +84,10 @@ void Map(int64_t count, F f, device::Stream& stream, Out* out,
 }
 
 struct AddOf {
-  __device__ float operator()(float a, float b) const { return a + b; }
+  float factor;
+  __device__ float operator()(float a, float b) const {
+    return fmaf(factor, b, a);
+  }
 };
 
 struct ScaleBy {
@@ -117,8 +120,8 @@ void AddForm(const AddArgs& args, device::Stream& stream) {
   if (args.count == 0) return;
   cuda::WithElementType(args.out.dtype, [&](auto type) {
     using T = decltype(type);
-    Map(args.count, AddOf(), stream, Elements<T>(args.out), Elements<T>(args.a),
-        Elements<T>(args.b));
+    Map(args.count, AddOf{args.factor}, stream, Elements<T>(args.out),
+        Elements<T>(args.a), Elements<T>(args.b));
   });
   device::cuda::CheckLaunch("Add", stream);
 }

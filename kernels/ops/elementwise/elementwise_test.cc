@@ -42,6 +42,14 @@ TEST_P(Elementwise, Add) {
   EXPECT_TRUE(SameBits(in_place, expected));
 }
 
+TEST_P(Elementwise, AddWithAFactorRoundsOnce) {
+  const Floats expected =
+      Expected([](float a, float b) { return std::fma(1.7f, b, a); });
+  Floats out = Unwritten(n_);
+  Add({n_, a_.data(), b_.data(), out.data(), 1.7f}, InlineStream());
+  EXPECT_TRUE(SameBits(out, expected));
+}
+
 TEST_P(Elementwise, Scale) {
   const Floats expected = Expected([](float a, float) { return 1.7f * a; });
   Floats out = Unwritten(n_);

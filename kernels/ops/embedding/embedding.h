@@ -8,7 +8,7 @@
 
 namespace weft::ops {
 
-// out[t] = table[ids[t]]. Requires: 0 <= ids < vocab.
+// out[t] = factor * table[ids[t]]. Requires: 0 <= ids < vocab.
 struct EmbeddingForwardArgs {
   int64_t tokens = 0;
   int64_t vocab = 0;
@@ -16,13 +16,15 @@ struct EmbeddingForwardArgs {
   const int32_t* ids = nullptr;  // [tokens]
   ConstTensor table;             // [vocab, hidden]
   Tensor out;                    // [tokens, hidden], in the table's format
+  float factor = 1.0f;
 };
 void EmbeddingForward(const EmbeddingForwardArgs& args, device::Stream& stream);
 
 // int32 elements of scratch that EmbeddingBackward needs on the CPU.
 int64_t EmbeddingBackwardScratchElements(int64_t tokens, int64_t vocab);
 
-// d_table[v] = sum of d_out[t] over the tokens t with ids[t] == v, ascending.
+// d_table[v] = factor * sum of d_out[t] over the tokens t with ids[t] == v,
+// ascending.
 // Rows of ids that do not occur are zero-filled, or left with `accumulate`.
 // Requires: 0 <= ids < vocab; tokens < 2^31.
 struct EmbeddingBackwardArgs {
@@ -34,6 +36,7 @@ struct EmbeddingBackwardArgs {
   Tensor d_table;                // [vocab, hidden]
   bool accumulate = false;
   int32_t* scratch = nullptr;
+  float factor = 1.0f;
 };
 void EmbeddingBackward(const EmbeddingBackwardArgs& args,
                        device::Stream& stream);

@@ -40,6 +40,7 @@ void SumRow(const EmbeddingBackwardArgs& args, const int32_t* tokens,
       const T* d_token = d_out + tokens[j] * args.hidden;
       for (int64_t i = 0; i < columns; ++i) sums[i] += ToFloat(d_token[i]);
     }
+    for (int64_t i = 0; i < columns; ++i) sums[i] *= args.factor;
     WriteOrAdd(sums, columns, args.accumulate,
                args.d_table + (row * args.hidden + begin));
   }
@@ -50,11 +51,16 @@ void SumRow(const EmbeddingBackwardArgs& args, const int32_t* tokens,
 void EmbeddingForward(const EmbeddingForwardArgs& args,
                       device::Stream& stream) {
   if (RunOnCuda<&EmbeddingForward>(args, stream)) return;
-  const int64_t row_bytes = args.hidden * SizeOf(args.out.dtype);
-  for (int64_t t = 0; t < args.tokens; ++t) {
-    std::memcpy((args.out + t * args.hidden).data,
-                (args.table + args.ids[t] * args.hidden).data, row_bytes);
-  }
+  WithElementType(args.out.dtype, [&](auto type) {
+    using T = decltype(type);
+    for (int64_t t = 0; t < args.tokens; ++t) {
+      const T* row = Elements<T>(args.table) + args.ids[t] * args.hidden;
+      T* out = Elements<T>(args.out) + t * args.hidden;
+      simd::ForEach8(args.hidden, [&](int64_t i, auto lanes) {
+        simd::Store(out + i, args.factor * simd::Load(row + i, lanes), lanes);
+      });
+    }
+  });
 }
 
 int64_t EmbeddingBackwardScratchElements(int64_t tokens, int64_t vocab) {

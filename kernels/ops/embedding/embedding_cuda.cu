@@ -31,7 +31,10 @@ __global__ void __launch_bounds__(cuda::kMaxRowThreads)
   const T* from = Elements<T>(args.table) + id * hidden;
   T* to = Elements<T>(args.out) + blockIdx.x * hidden;
   const auto write = [&](int64_t at, const Pack<T>& pack) {
-    cuda::StorePack<kAligned>(pack, to + at, hidden - at);
+    cuda::Floats values = Widen(pack);
+#pragma unroll
+    for (float& value : values.v) value *= args.factor;
+    cuda::StoreFloats<kAligned>(values, to + at, hidden - at);
   };
   for (int64_t at = RowBegin(); at < hidden; at += kBatch * RowStride()) {
     cuda::ForEachPack(at, hidden, write,
@@ -109,6 +112,8 @@ struct IdSum {
   __device__ void Write() {
     if (left() <= 0) return;
     Out* to = Elements<Out>(args.d_table) + id * args.hidden + column;
+#pragma unroll
+    for (float& sum : sums.v) sum *= args.factor;
     if (args.accumulate) {
       const cuda::FloatsOf<kColumns> before =
           Widen(cuda::LoadPack<kAligned, kColumns>(to, left()));

@@ -107,6 +107,28 @@ TEST_P(Embedding, BackwardAddsTokensInOrder) {
   EXPECT_TRUE(SameBits(Backward(d_out, initial, true), sum));
 }
 
+TEST_P(Embedding, FactorScalesRowsAndSums) {
+  const Floats table = RandomFloats(c_.vocab * c_.hidden, 1);
+  const Floats d_out = RandomFloats(tokens() * c_.hidden, 2);
+  Floats rows = Unwritten(d_out.size());
+  EmbeddingForward({tokens(), c_.vocab, c_.hidden, ids_.data(), table.data(),
+                    rows.data(), 1.7f},
+                   InlineStream());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int64_t from = ids_[i / c_.hidden] * c_.hidden + i % c_.hidden;
+    ASSERT_EQ(rows[i], 1.7f * table[from]) << i;
+  }
+
+  Floats expected = Backward(d_out, Unwritten(table.size()), false);
+  for (float& sum : expected) sum *= 1.7f;
+  Ints scratch(EmbeddingBackwardScratchElements(tokens(), c_.vocab));
+  Floats d_table = Unwritten(table.size());
+  EmbeddingBackward({tokens(), c_.vocab, c_.hidden, ids_.data(), d_out.data(),
+                     d_table.data(), false, scratch.data(), 1.7f},
+                    InlineStream());
+  EXPECT_TRUE(SameBits(d_table, expected));
+}
+
 TEST_P(Embedding, Bf16IsTheFp32ResultRounded) {
   const Halves table = RandomHalves(c_.vocab * c_.hidden, 1);
   Halves out(tokens() * c_.hidden);

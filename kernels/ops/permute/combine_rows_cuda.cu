@@ -21,12 +21,13 @@ __device__ void Unpack(const Bf16& v, float (&out)[1]) {
 }
 using cuda::Unpack;
 
+// sum += factor * packed
 template <int kWidth, typename P>
-__device__ void AddPacked(const P& packed, float (&sum)[kWidth]) {
+__device__ void AddPacked(float factor, const P& packed, float (&sum)[kWidth]) {
   float values[kWidth];
   Unpack(packed, values);
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) sum[i] += values[i];
+  for (int i = 0; i < kWidth; ++i) sum[i] = fmaf(factor, values[i], sum[i]);
 }
 
 // Rows that are loaded before they are added.
@@ -65,7 +66,7 @@ struct RoutedSum {
 
   template <typename P>
   __device__ void Add(bool starts_rank, const P& row) {
-    if (!starts_rank) return AddPacked(row, partial);
+    if (!starts_rank) return AddPacked(1.0f, row, partial);
     if (has_partial) EndRank();
     has_partial = true;
     Unpack(row, partial);
@@ -122,11 +123,14 @@ __device__ void CombineToken(const CombineRowsArgs& args, int64_t token,
     SumRouted(staged, args.topk, rows + column, args.hidden, routed);
     float sum[kWidth];
     Unpack(add1 != nullptr ? first : second, sum);
-    if (add1 != nullptr && add2 != nullptr) AddPacked(second, sum);
+    if (add1 != nullptr && add2 != nullptr) {
+      AddPacked(args.factor, second, sum);
+    }
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
       const bool is_alone = add1 == nullptr && add2 == nullptr;
-      sum[i] = is_alone ? routed.total[i] : sum[i] + routed.total[i];
+      sum[i] = is_alone ? routed.total[i]
+                        : fmaf(args.factor, routed.total[i], sum[i]);
     }
     T* out = static_cast<T*>(args.out.data) + at;
     if constexpr (kWidth == 1) {

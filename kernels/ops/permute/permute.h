@@ -55,16 +55,18 @@ struct GatherElementsArgs {
 };
 void GatherElements(const GatherElementsArgs& args, device::Stream& stream);
 
-// out[t] = (add1[t] + add2[t]) + routed[t], absent summands left out, where
-// routed[t] sums the rows of token t: first, inside each rank that owns
-// experts, by ascending expert; then those partial sums over ranks ascending.
-// Expert e is owned by rank e / experts_per_rank. `out` may be add1 or add2.
+// out[t] = (add1[t] + factor * add2[t]) + factor * routed[t], each product
+// fused with the sum and absent summands left out, where routed[t] sums the
+// rows of token t: first, inside each rank that owns experts, by ascending
+// expert; then those partial sums over ranks ascending. Expert e is owned by
+// rank e / experts_per_rank. `out` may be add1 or add2.
 //
 // Rows that already are partial sums in fp32, one per (token, rank), are
 // combined with experts_per_rank = 1 and ranks in place of experts: the bits
 // are the same.
 //
-// rows, add1, add2 and out have one format.
+// rows, add1, add2 and out have one format. Requires: add1, if `factor` is
+// not 1.
 struct CombineRowsArgs {
   int64_t tokens = 0;
   int64_t topk = 0;
@@ -76,6 +78,7 @@ struct CombineRowsArgs {
   ConstTensor add1;                         // [tokens, hidden] or null
   ConstTensor add2;                         // [tokens, hidden] or null
   Tensor out;                               // [tokens, hidden]
+  float factor = 1.0f;
 };
 void CombineRows(const CombineRowsArgs& args, device::Stream& stream);
 

@@ -50,10 +50,12 @@ void SumColumns(const CombineRowsArgs& args, int64_t token, int64_t begin,
   }
 }
 
-// sum[i] = sum[i] + addend[i]
+// sum[i] = sum[i] + factor * addend[i]
 template <typename T>
-void AddElements(const T* addend, int64_t count, float* sum) {
-  for (int64_t i = 0; i < count; ++i) sum[i] += ToFloat(addend[i]);
+void AddElements(float factor, const T* addend, int64_t count, float* sum) {
+  for (int64_t i = 0; i < count; ++i) {
+    sum[i] = __builtin_fmaf(factor, ToFloat(addend[i]), sum[i]);
+  }
 }
 
 template <typename T>
@@ -71,9 +73,9 @@ void CombineColumns(const CombineRowsArgs& args, int64_t token, int64_t begin,
   float sum[kColumns];
   ConvertElements(Elements<T>(first) + at, columns, sum);
   if (args.add1.data != nullptr && args.add2.data != nullptr) {
-    AddElements(Elements<T>(args.add2) + at, columns, sum);
+    AddElements(args.factor, Elements<T>(args.add2) + at, columns, sum);
   }
-  AddElements(total, columns, sum);
+  AddElements(args.factor, total, columns, sum);
   ConvertElements(sum, columns, out);
 }
 

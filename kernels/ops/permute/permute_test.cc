@@ -1,6 +1,7 @@
 #include "kernels/ops/permute/permute.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <random>
@@ -206,6 +207,18 @@ TEST_P(Permute, CombineSumsInTheCanonicalOrder) {
     EXPECT_TRUE(SameBits(combine(add1.data(), nullptr), with_one));
     EXPECT_TRUE(SameBits(combine(nullptr, add1.data()), with_one));
     EXPECT_TRUE(SameBits(combine(add1.data(), add2.data()), with_both));
+
+    Floats scaled = routed;
+    for (size_t i = 0; i < routed.size(); ++i) {
+      const float first = std::fma(0.7f, add2[i], add1[i]);
+      scaled[i] = std::fma(0.7f, routed[i], first);
+    }
+    Floats with_factor = Unwritten(routed.size());
+    CombineRows({c_.tokens, c_.topk, hidden, c_.per_rank, rows.data(),
+                 p_.sorted_rows.data(), p_.sorted_experts.data(), add1.data(),
+                 add2.data(), with_factor.data(), 0.7f},
+                InlineStream());
+    EXPECT_TRUE(SameBits(with_factor, scaled));
 
     Floats in_place = add2;
     CombineRows({c_.tokens, c_.topk, hidden, c_.per_rank, rows.data(),

@@ -17,10 +17,28 @@ namespace weft::ops {
 // inv_freq[i] = theta^(-2i / rot_dim) for i < rot_dim / 2. On the host.
 void BuildRopeFrequencies(int64_t rot_dim, double theta, float* inv_freq);
 
+// YaRN: Peng et al., "YaRN: Efficient Context Window Extension of Large
+// Language Models", 2023, with dimensions rounded outward as its code does.
+struct Yarn {
+  double factor = 1;              // at least 1
+  double original_positions = 1;  // that a model was made for
+  double beta_fast = 32;          // rotations over them, of what stays as it is
+  double beta_slow = 1;           // and of what is slowed down by the factor
+};
+
+// As above, with d = rot_dim and dim(n) = d ln(original_positions / (2 pi n)) /
+// (2 ln theta): theta^(-2i / d) ((1 - r) + r / factor), where
+// r = clamp((i - low) / (high - low), 0, 1), low = max(floor(dim(beta_fast)),
+// 0) and high = min(ceil(dim(beta_slow)), d - 1), or 0.001 above an equal low.
+// Requires: theta > 1. On the host.
+void BuildYarnFrequencies(int64_t rot_dim, double theta, const Yarn& yarn,
+                          float* inv_freq);
+
 // cos and sin [positions, rot_dim / 2] of position * inv_freq, the product
-// taken in fp32. On the host, once, before the first step.
+// taken in fp32, both times `magnitude`. On the host, once, before the first
+// step.
 void BuildRopeTables(int64_t positions, int64_t rot_dim, const float* inv_freq,
-                     float* cos, float* sin);
+                     float* cos, float* sin, double magnitude = 1);
 
 // Rotates q and k in place inside packed rows: num_heads query heads, then
 // num_kv_heads key heads, then num_kv_heads value heads (untouched). Token t is

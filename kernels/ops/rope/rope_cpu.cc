@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/ops/cuda_form.h"
@@ -8,6 +9,8 @@ namespace weft::ops {
 namespace {
 
 using simd::F8;
+
+constexpr double kPi = 3.14159265358979323846;
 
 // Rotates every query and key head; `direction` is 1 forward, -1 backward.
 template <typename T>
@@ -48,15 +51,34 @@ void BuildRopeFrequencies(int64_t rot_dim, double theta, float* inv_freq) {
   }
 }
 
+void BuildYarnFrequencies(int64_t rot_dim, double theta, const Yarn& yarn,
+                          float* inv_freq) {
+  const double d = static_cast<double>(rot_dim);
+  const auto dim = [&](double rotations) {
+    return d * std::log(yarn.original_positions / (2 * kPi * rotations)) /
+           (2 * std::log(theta));
+  };
+  const double low = std::max(std::floor(dim(yarn.beta_fast)), 0.0);
+  double high = std::min(std::ceil(dim(yarn.beta_slow)), d - 1);
+  if (high == low) high += 0.001;
+  for (int64_t i = 0; i < rot_dim / 2; ++i) {
+    const double r = std::clamp((i - low) / (high - low), 0.0, 1.0);
+    inv_freq[i] = static_cast<float>(std::pow(theta, -2.0 * i / d) *
+                                     ((1 - r) + r / yarn.factor));
+  }
+}
+
 void BuildRopeTables(int64_t positions, int64_t rot_dim, const float* inv_freq,
-                     float* cos, float* sin) {
+                     float* cos, float* sin, double magnitude) {
   const int64_t half = rot_dim / 2;
   for (int64_t position = 0; position < positions; ++position) {
     for (int64_t i = 0; i < half; ++i) {
       const float angle = static_cast<float>(position) * inv_freq[i];
       const double exact = angle;
-      cos[position * half + i] = static_cast<float>(std::cos(exact));
-      sin[position * half + i] = static_cast<float>(std::sin(exact));
+      cos[position * half + i] =
+          static_cast<float>(std::cos(exact) * magnitude);
+      sin[position * half + i] =
+          static_cast<float>(std::sin(exact) * magnitude);
     }
   }
 }

@@ -201,5 +201,42 @@ TEST(RopeTablesTest, FrequenciesAndAnglesAreFp32) {
   EXPECT_EQ(sin[3], static_cast<float>(std::sin(double{0.01f})));
 }
 
+// By hand, of d = 8, theta = 100 and 40 positions: dim(2) = 1.006, so low = 1,
+// and dim(0.25) = 2.812, so high = 3; element 2 lies half way.
+TEST(YarnTest, SlowsLowFrequenciesDown) {
+  Floats inv_freq(4);
+  BuildYarnFrequencies(8, 100.0, {4, 40, 2, 0.25}, inv_freq.data());
+  EXPECT_TRUE(Close(inv_freq,
+                    {1, std::pow(100.0, -0.25), 0.1 * (0.5 + 0.5 / 4),
+                     std::pow(100.0, -0.75) / 4},
+                    0, 1e-7));
+}
+
+TEST(YarnTest, AFactorOfOneChangesNothing) {
+  Floats plain(16);
+  Floats yarn(16);
+  BuildRopeFrequencies(32, 10000.0, plain.data());
+  BuildYarnFrequencies(32, 10000.0, {1, 4096, 32, 1}, yarn.data());
+  EXPECT_TRUE(SameBits(yarn, plain));
+}
+
+// Both ends fall on dimension 0: all above it are slowed down.
+TEST(YarnTest, EqualEndsAreAStep) {
+  Floats inv_freq(2);
+  BuildYarnFrequencies(4, 10.0, {2, 6.0, 1, 1}, inv_freq.data());
+  EXPECT_TRUE(Close(inv_freq, {1, std::pow(10.0, -0.5) / 2}, 0, 1e-7));
+}
+
+TEST(RopeTablesTest, MagnitudeScalesBoth) {
+  const Floats inv_freq = {0.7f};
+  Floats cos(2);
+  Floats sin(2);
+  BuildRopeTables(2, 2, inv_freq.data(), cos.data(), sin.data(), 1.5);
+  const double angle = 0.7f;
+  EXPECT_EQ(cos[0], 1.5f);
+  EXPECT_EQ(cos[1], static_cast<float>(1.5 * std::cos(angle)));
+  EXPECT_EQ(sin[1], static_cast<float>(1.5 * std::sin(angle)));
+}
+
 }  // namespace
 }  // namespace weft::ops
