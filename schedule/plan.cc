@@ -1,5 +1,7 @@
 #include "schedule/plan.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -84,7 +86,15 @@ Plan Declare(const v1::TrainingJob& job) {
     plan.taps = MatchTaps(
         plan.model, {job.output().taps().begin(), job.output().taps().end()});
   }
+  if (job.output().routing()) plan.routing = RouterChoices(plan.model);
   return plan;
+}
+
+std::vector<int> ValuesOfTapStep(const Plan& plan) {
+  std::vector<int> values;
+  std::set_union(plan.taps.begin(), plan.taps.end(), plan.routing.begin(),
+                 plan.routing.end(), std::back_inserter(values));
+  return values;
 }
 
 absl::StatusOr<Plan> Compile(const v1::TrainingJob& job) {
@@ -104,16 +114,18 @@ absl::StatusOr<Plan> Compile(const v1::TrainingJob& job) {
   options.reduce_bytes =
       budget(job.fsdp().reduce_bytes(),
              TwoLargestUnits(plan.units, &fsdp::Bucket::gradient_bytes));
+  options.taps = plan.routing;
   plan.train =
       CompileOrder(OrderOf(job, plan), plan.model, plan.units, options);
   if (!plan.taps.empty()) {
     CompileOptions tapping = options;
-    tapping.taps = plan.taps;
+    tapping.taps = ValuesOfTapStep(plan);
     plan.tapped =
         CompileOrder(OrderOf(job, plan), plan.model, plan.units, tapping);
   }
   if (job.eval().batches() > 0) {
     options.kind = ProgramKind::kEval;
+    options.taps.clear();
     plan.eval = CompileOrder(ForwardOrder(plan.model, options.microbatches),
                              plan.model, plan.units, options);
   }
@@ -122,13 +134,14 @@ absl::StatusOr<Plan> Compile(const v1::TrainingJob& job) {
 }
 
 absl::Status Verify(const Plan& plan) {
-  RETURN_IF_ERROR(VerifyPart(plan, plan.train, ProgramKind::kTrain, "train"));
+  RETURN_IF_ERROR(
+      VerifyPart(plan, plan.train, ProgramKind::kTrain, "train", plan.routing));
   if (plan.eval.has_value()) {
     RETURN_IF_ERROR(VerifyPart(plan, *plan.eval, ProgramKind::kEval, "eval"));
   }
   if (!plan.tapped.has_value()) return absl::OkStatus();
   return VerifyPart(plan, *plan.tapped, ProgramKind::kTrain, "tapped",
-                    plan.taps);
+                    ValuesOfTapStep(plan));
 }
 
 }  // namespace weft::schedule

@@ -29,9 +29,13 @@ struct Plan {
   int moments = 2;  // fp32 numbers that the optimizer keeps of every element
   int buffer_slots = 0;   // of its programs
   std::vector<int> taps;  // declared values that the job taps, ascending
+  // Declared values that every training step taps, ascending: what routers
+  // chose, when the job writes it.
+  std::vector<int> routing;
   Program train;
   std::optional<Program> eval;  // when the job validates
-  // When the job taps: the training step of output.tap_step. Its order and its
+  // When the job taps: the training step of output.tap_step, which taps both.
+  // Its order and its
   // collectives are those of `train`, its memory is not.
   std::optional<Program> tapped;
 };
@@ -43,6 +47,9 @@ Plan Declare(const v1::TrainingJob& job);
 // Declares, compiles and verifies. Requires: as Declare. Never fails on a valid
 // job; an INTERNAL error is a fault of the compiler.
 absl::StatusOr<Plan> Compile(const v1::TrainingJob& job);
+
+// What `tapped` of a declared plan taps, ascending: `taps` and `routing`.
+std::vector<int> ValuesOfTapStep(const Plan& plan);
 
 // The most gathered buckets of layers that one op of a declared plan reads: so
 // many buffer slots there must be, if any.

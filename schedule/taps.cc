@@ -24,6 +24,10 @@ std::vector<int> TappableValues(const model::ModelDecl& model) {
   return values;
 }
 
+std::vector<int> RouterChoices(const model::ModelDecl& model) {
+  return MatchTaps(model, {"*.topk_index"});
+}
+
 std::vector<int> MatchTaps(const model::ModelDecl& model,
                            const std::vector<std::string>& globs) {
   std::vector<int> matches;

@@ -15,6 +15,10 @@ namespace weft::schedule {
 // outside of its phase.
 std::vector<int> TappableValues(const model::ModelDecl& model);
 
+// Those of them that say which experts the routers chose, i32[tokens, top_k],
+// by layer.
+std::vector<int> RouterChoices(const model::ModelDecl& model);
+
 // Those of them whose names match one of `globs` (see base/glob.h).
 std::vector<int> MatchTaps(const model::ModelDecl& model,
                            const std::vector<std::string>& globs);

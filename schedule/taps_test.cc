@@ -66,6 +66,37 @@ TEST(TapsTest, WithoutAStepNothingIsTapped) {
   EXPECT_FALSE(plan.tapped.has_value());
 }
 
+std::vector<std::string> TappedBy(const Plan& plan, const Program& program) {
+  std::vector<std::string> names;
+  for (const Op& op : program.ops) {
+    if (op.kind != OpKind::kTap) continue;
+    const Value& value = program.values[op.args[0]];
+    names.push_back(absl::StrCat(plan.model.values[value.decl].name, "@",
+                                 value.microbatch));
+  }
+  return names;
+}
+
+TEST(TapsTest, RoutingIsTappedInEveryTrainingStep) {
+  v1::TrainingJob job = TappingJob({"head.logits", "layers.0.topk_index"});
+  job.mutable_output()->set_routing(true);
+  job.mutable_data()->set_validation_fraction(0.1);
+  job.mutable_eval()->set_batches(1);
+  ASSERT_OK_AND_ASSIGN(const Plan plan, Compile(job));
+  const std::vector<std::string> routing = {
+      "layers.0.topk_index@0", "layers.1.topk_index@0", "layers.0.topk_index@1",
+      "layers.1.topk_index@1"};
+  EXPECT_THAT(TappedBy(plan, plan.train),
+              ::testing::UnorderedElementsAreArray(routing));
+  std::vector<std::string> both = routing;
+  both.insert(both.end(), {"head.logits@0", "head.logits@1"});
+  EXPECT_THAT(TappedBy(plan, *plan.tapped),
+              ::testing::UnorderedElementsAreArray(both));
+  EXPECT_THAT(TappedBy(plan, *plan.eval), ::testing::IsEmpty());
+  EXPECT_THAT(NamesOf(plan, plan.taps),
+              ElementsAre("layers.0.topk_index", "head.logits"));
+}
+
 TEST(TapsTest, ATapFollowsTheWriterOnItsStream) {
   ASSERT_OK_AND_ASSIGN(const Plan plan,
                        Compile(TappingJob({"layers.1.rows", "head.logits"})));

@@ -209,6 +209,11 @@ std::vector<RelationCase> RunCases() {
        "bench.exchanges", "normal without", "no layer has experts"},
       {"output { gradients_step: 4 }", "output.gradients_step", "0 to steps",
        "gradients_step=4 but steps=3"},
+      {"model { dense_layers: [0, 1] ffn_hidden_size: 8 } parallel { ep: 1 } "
+       "output { routing: true }",
+       "output.routing", "false without", "no layer has experts"},
+      {"bench { exchanges: EXCHANGES_LEFT_OUT } output { routing: true }",
+       "output.routing", "false unless", "steps leave work out"},
       {"output { tap_step: 4 taps: 'head.logits' }", "output.tap_step",
        "0 to steps", "tap_step=4 but steps=3"},
       {absl::StrCat("output { tap_step: 3 taps: '", std::string(257, 'a'),

@@ -101,6 +101,20 @@ Finding CheckExchanges(const Job& job) {
   return "bench.exchanges is set but no layer has experts";
 }
 
+Finding CheckRouting(const Job& job) {
+  if (!job.output().routing() || MoeLayers(job.model()) > 0) return {};
+  return "output.routing is set but no layer has experts";
+}
+
+// Without its all-to-alls a step routes numbers that mean nothing, or none.
+Finding CheckRoutingIsOfWholeSteps(const Job& job) {
+  if (!job.output().routing() ||
+      job.bench().exchanges() <= v1::EXCHANGES_NORMAL) {
+    return {};
+  }
+  return "output.routing is set, but with bench.exchanges steps leave work out";
+}
+
 // Field, other fields read, what is allowed, check.
 constexpr RelationRule kRules[] = {
     {"name", "",
@@ -116,6 +130,9 @@ constexpr RelationRule kRules[] = {
      CheckOneCheckpoint},
     {"output.trace_step", "steps", "0 to steps", CheckTraceStep},
     {"output.gradients_step", "steps", "0 to steps", CheckGradientsStep},
+    {"output.routing", "model.moe", "false without experts", CheckRouting},
+    {"output.routing", "bench.exchanges", "false unless exchanges are normal",
+     CheckRoutingIsOfWholeSteps},
     {"data.validation_fraction", "eval.batches", "above 0 when eval.batches is",
      CheckHeldOut},
     {"bench.balanced_routing", "model.moe", "false without experts",

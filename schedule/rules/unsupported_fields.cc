@@ -30,7 +30,6 @@ constexpr UnsupportedField kUnsupportedFields[] = {
     {"schedule.recompute"},
     {"fsdp.unit_filter"},
     {"fsdp.unit_modules"},
-    {"output.routing"},
 };
 
 }  // namespace

@@ -186,6 +186,7 @@ class Drawer {
       const char* const globs[] = {"head.*", "layers.*", "layers.0.*"};
       output.add_taps(globs[Between(0, 2)]);
     }
+    if (Chance(1, 4)) job_.mutable_output()->set_routing(true);
     if (Chance(1, 3)) {
       job_.mutable_eval()->set_batches(1);
       if (Chance(59, 60)) job_.mutable_data()->set_validation_fraction(0.1);
@@ -267,6 +268,7 @@ std::string BrokenRule(const v1::TrainingJob& job) {
   if (job.eval().batches() > 0 && job.data().validation_fraction() == 0) {
     return "data.validation_fraction";
   }
+  if (job.output().routing() && !HasExperts(model)) return "output.routing";
   if (job.output().taps_size() > 0 && job.output().tap_step() == 0) {
     return "output.taps";
   }

@@ -1,33 +1,19 @@
 #include "worker/exec/engine.h"
 
-#include <sched.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/file/atomic_file.h"
 #include "base/status_macros.h"
 #include "kernels/ops/cross_entropy/cross_entropy.h"
-#include "schedule/trace.h"
 #include "worker/exec/engine_impl.h"
-#include "worker/exec/fragment_file.h"
-#include "worker/exec/tap.h"
 
 namespace weft::exec {
 namespace {
 
 double Seconds(int64_t nanos) { return static_cast<double>(nanos) * 1e-9; }
-
-// Cores of the host that this process may run on; 0: unknown.
-int UsableCores() {
-  cpu_set_t cores;
-  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return 0;
-  return CPU_COUNT(&cores);
-}
 
 }  // namespace
 
@@ -141,6 +127,7 @@ absl::Status EngineImpl::RunStep(int64_t step, int64_t control_word,
   if (gate_has_tripped_) return Replay();
   if (!status.ok()) return Annotate(status, absl::StrCat("step ", step));
   has_tapped_ |= taps;
+  is_tapped_ = taps;
   result->is_tapped = taps;
   FillMetrics(program, begin_ns, options_.clock->MonotonicNanos(), result);
   FillCounters(before, result->metrics);
@@ -334,70 +321,6 @@ absl::StatusOr<v1::EvalMetrics> EngineImpl::RunEval(int64_t batches) {
   metrics.set_loss(loss_tokens > 0 ? loss_sum / loss_tokens : 0);
   metrics.set_tokens(static_cast<int64_t>(tokens));
   return metrics;
-}
-
-absl::Status EngineImpl::WriteFragments(
-    const std::vector<fsdp::BucketView>& held, std::optional<int64_t> step,
-    absl::string_view folder) {
-  FragmentFileArgs args;
-  args.units = &plan_.units;
-  args.world = plan_.world;
-  args.rank = options_.binding.rank;
-  args.parameters = parameters_;
-  args.held = held;
-  args.step = step;
-  args.device = options_.device;
-  args.stream = streams_[0].get();
-  return WriteFragmentFile(args, folder);
-}
-
-absl::Status EngineImpl::WriteParameters(absl::string_view folder) {
-  return WriteFragments(HeldWeights(plan_.units, *buckets_), std::nullopt,
-                        folder);
-}
-
-absl::Status EngineImpl::WriteGradients(absl::string_view folder) {
-  if (step_ == 0) {
-    return absl::FailedPreconditionError(
-        "there are no gradients before a step");
-  }
-  return WriteFragments(HeldGradients(plan_.units, *buckets_), step_, folder);
-}
-
-absl::Status EngineImpl::WriteTaps(absl::string_view folder) {
-  if (!has_tapped_) {
-    return absl::FailedPreconditionError(
-        "there are no taps before the step of output.tap_step");
-  }
-  TapFileArgs args;
-  args.rank = options_.binding.rank;
-  args.world = plan_.world.size;
-  args.step = options_.job.output().tap_step();
-  return WriteTapFile(tapped_.lowered->taps(), args, folder);
-}
-
-absl::Status EngineImpl::WriteTrace(const StepResult& result,
-                                    absl::string_view path) {
-  const schedule::Program& program =
-      result.is_tapped ? *options_.tapped : options_.train;
-  char host[256] = "";
-  gethostname(host, sizeof(host) - 1);
-  schedule::TraceFacts facts;
-  facts.step = result.metrics.step();
-  facts.step_seconds = result.metrics.step_seconds();
-  facts.cores = UsableCores();
-  facts.host = host;
-  facts.peak_device_bytes = result.measured_peak_bytes;
-  schedule::TraceRank rank;
-  rank.rank = options_.binding.rank;
-  rank.spans = result.spans;
-  rank.rows.microbatches = program.microbatches;
-  rank.rows.rows = result.received_rows;
-  ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file,
-                   AtomicFile::Create(std::string(path)));
-  RETURN_IF_ERROR(
-      file->Append(schedule::TraceJson(plan_, program, facts, {rank})));
-  return file->Commit();
 }
 
 uint64_t EngineImpl::collective_hash() const {

@@ -136,6 +136,15 @@ class Engine {
   // that step and when the job taps nothing.
   virtual absl::Status WriteTaps(absl::string_view folder) = 0;
 
+  // Begins to write which experts the routers of this rank chose in the latest
+  // step to `<folder>/step-<step>.rank-<rank>.safetensors` (see
+  // routing_file.h), and returns when what it began in the step before is
+  // written: errors are those of that file. FAILED_PRECONDITION before the
+  // first step and when the job does not ask for it.
+  virtual absl::Status WriteRouting(absl::string_view folder) = 0;
+  // Waits for what WriteRouting() began.
+  virtual absl::Status FinishRouting() = 0;
+
   // Writes the spans of a step as Chrome trace JSON (schedule/trace.h).
   virtual absl::Status WriteTrace(const StepResult& result,
                                   absl::string_view path) = 0;

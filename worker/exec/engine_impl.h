@@ -24,6 +24,7 @@
 #include "worker/exec/finite_check.h"
 #include "worker/exec/lowering.h"
 #include "worker/exec/replica_check.h"
+#include "worker/exec/routing_log.h"
 #include "worker/exec/stuck_check.h"
 #include "worker/layers/node_context.h"
 
@@ -45,6 +46,8 @@ class EngineImpl : public Engine {
   absl::Status WriteParameters(absl::string_view folder) override;
   absl::Status WriteGradients(absl::string_view folder) override;
   absl::Status WriteTaps(absl::string_view folder) override;
+  absl::Status WriteRouting(absl::string_view folder) override;
+  absl::Status FinishRouting() override;
   absl::Status WriteTrace(const StepResult& result,
                           absl::string_view path) override;
 
@@ -159,7 +162,9 @@ class EngineImpl : public Engine {
   StepProgram train_;
   StepProgram tapped_;  // nothing when the job taps nothing
   std::unique_ptr<LoweredProgram> eval_;
-  bool has_tapped_ = false;     // its step has run
+  std::unique_ptr<RoutingLog> routing_log_;  // null: nobody asks for it
+  bool has_tapped_ = false;                  // its step has run
+  bool is_tapped_ = false;                   // the latest step was that
   int64_t resident_bytes_ = 0;  // parameters, gradients, optimizer, staging
 
   // Of the step that runs.

@@ -83,6 +83,10 @@ absl::Status EngineImpl::Prepare() {
   RETURN_IF_ERROR(InitializeWeights());
   options_.initial_weights = nullptr;  // gone after Create
   RETURN_IF_ERROR(PrepareGuards());
+  if (!plan_.routing.empty()) {
+    routing_log_ = std::make_unique<RoutingLog>(
+        RoutingLayoutOf(plan_), options_.binding.rank, plan_.world.size);
+  }
   return LowerPrograms();
 }
 
@@ -115,7 +119,8 @@ absl::Status EngineImpl::CheckOptions() const {
 
 absl::Status EngineImpl::CheckPrograms() const {
   using schedule::ProgramKind;
-  RETURN_IF_ERROR(CheckProgram(options_.train, ProgramKind::kTrain, "train"));
+  RETURN_IF_ERROR(CheckProgram(options_.train, ProgramKind::kTrain, "train",
+                               plan_.routing));
   if (options_.eval.has_value()) {
     RETURN_IF_ERROR(CheckProgram(*options_.eval, ProgramKind::kEval, "eval"));
   }
@@ -127,7 +132,7 @@ absl::Status EngineImpl::CheckPrograms() const {
   }
   if (!options_.tapped.has_value()) return absl::OkStatus();
   RETURN_IF_ERROR(CheckProgram(*options_.tapped, ProgramKind::kTrain, "tapped",
-                               plan_.taps));
+                               schedule::ValuesOfTapStep(plan_)));
   const auto hash = [&](const Program& program) {
     return schedule::CollectiveHash(program, plan_.model, plan_.units);
   };

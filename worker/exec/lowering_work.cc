@@ -290,6 +290,7 @@ absl::Status LoweredProgram::BindTap(const Program& program, int id) {
   const model::ValueDecl& decl = b_.plan->model.values[value.decl];
   TapWork& work = taps_.emplace_back();
   work.name = absl::StrCat(decl.name, "@", value.microbatch);
+  work.decl = value.decl;
   work.dtype = decl.dtype;
   work.columns = decl.columns;
   work.rows = b_.plan->model.max_rows(value.decl, value.microbatch);

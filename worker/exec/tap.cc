@@ -1,5 +1,7 @@
 #include "worker/exec/tap.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
@@ -40,6 +42,9 @@ absl::Status WriteTapFile(const std::deque<TapWork>& taps,
   writer.SetMetadata("world", absl::StrCat(args.world));
   writer.SetMetadata("step", absl::StrCat(args.step));
   for (const TapWork& tap : taps) {
+    if (!std::binary_search(args.values.begin(), args.values.end(), tap.decl)) {
+      continue;
+    }
     RETURN_IF_ERROR(
         writer.Add(tap.name, tap.dtype, {tap.rows, tap.columns}, tap.copy));
   }

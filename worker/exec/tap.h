@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "base/dtype.h"
 #include "kernels/device/device.h"
 #include "model/declaration.h"
@@ -19,6 +20,7 @@ namespace weft::exec {
 // One value of one microbatch, [rows, columns], and room for its copy.
 struct TapWork {
   std::string name;  // of the tensor: "<value>@<microbatch>"
+  int decl = -1;     // index into ModelDecl::values
   DType dtype = DType::kF32;
   int64_t columns = 0;
   // With `counts`, i32[ep, experts] readable by the host, as many as they send
@@ -38,13 +40,15 @@ int64_t TapCopyBytes(const model::ValueDecl& decl);
 void CopyTap(TapWork& work, device::Stream& stream);
 
 struct TapFileArgs {
+  absl::Span<const int> values;  // declared, ascending: those to write
   int rank = 0;
   int world = 1;
   int64_t step = 0;
 };
 
-// Writes all copies to `<folder>/rank-<rank, 5 digits>.safetensors`, whose
-// metadata says rank, world and step. Errors of the file system.
+// Writes the copies of `values` to `<folder>/rank-<rank, 5
+// digits>.safetensors`, whose metadata says rank, world and step. Errors of the
+// file system.
 absl::Status WriteTapFile(const std::deque<TapWork>& taps,
                           const TapFileArgs& args, absl::string_view folder);
 

@@ -38,6 +38,10 @@ class FakeEngine : public exec::Engine {
   absl::Status WriteTaps(absl::string_view folder) override {
     return hooks_->on_write_taps(std::string(folder));
   }
+  absl::Status WriteRouting(absl::string_view folder) override {
+    return hooks_->on_write_routing(std::string(folder));
+  }
+  absl::Status FinishRouting() override { return hooks_->on_finish_routing(); }
   absl::Status WriteTrace(const exec::StepResult& result,
                           absl::string_view path) override {
     return hooks_->on_write();

@@ -39,6 +39,10 @@ class FakeRankFactory : public RankFactory {
   FolderHook on_write_taps = [](const std::string&) {
     return absl::OkStatus();
   };
+  FolderHook on_write_routing = [](const std::string&) {
+    return absl::OkStatus();
+  };
+  Hook on_finish_routing = [] { return absl::OkStatus(); };
 
   int64_t live_set_excess_bytes = 0;
 

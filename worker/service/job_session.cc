@@ -84,6 +84,8 @@ absl::Status JobSession::Drive() {
   RETURN_IF_ERROR(GetReady());
   RETURN_IF_ERROR(AwaitStart());
   RETURN_IF_ERROR(RunSteps());
+  RETURN_IF_ERROR(
+      Annotate(parts_->engine().FinishRouting(), "writing routing"));
   return WriteParameters();
 }
 
@@ -216,6 +218,7 @@ absl::Status JobSession::WriteOutputs(int64_t step,
   if (step == output.trace_step()) RETURN_IF_ERROR(WriteTrace(step, result));
   if (step == output.gradients_step()) RETURN_IF_ERROR(WriteGradients());
   if (step == output.tap_step()) RETURN_IF_ERROR(WriteTaps());
+  if (output.routing()) RETURN_IF_ERROR(WriteRouting());
   return absl::OkStatus();
 }
 
@@ -239,6 +242,13 @@ absl::Status JobSession::WriteTaps() {
   RETURN_IF_ERROR(CreateFolder(folder));
   return Annotate(parts_->engine().WriteTaps(folder),
                   absl::StrCat("writing taps to ", folder));
+}
+
+absl::Status JobSession::WriteRouting() {
+  const std::string folder = absl::StrCat(prepare().artifacts(), "/routing");
+  RETURN_IF_ERROR(CreateFolder(folder));
+  return Annotate(parts_->engine().WriteRouting(folder),
+                  absl::StrCat("writing routing to ", folder));
 }
 
 absl::Status JobSession::WriteParameters() {

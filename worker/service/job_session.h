@@ -81,6 +81,7 @@ class JobSession {
   absl::Status WriteTrace(int64_t step, const exec::StepResult& result);
   absl::Status WriteGradients();
   absl::Status WriteTaps();
+  absl::Status WriteRouting();
   absl::Status WriteParameters();
 
   // Gives everything back and says so.

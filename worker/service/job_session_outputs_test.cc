@@ -138,6 +138,26 @@ TEST_F(JobSessionTest, TapsAreWrittenAfterTheirStep) {
   EXPECT_THAT(folders, ElementsAre(prepare.artifacts() + "/taps"));
 }
 
+TEST_F(JobSessionTest, RoutingIsWrittenAfterEveryStepAndBeforeTheEnd) {
+  std::vector<std::string> folders;
+  ranks_.on_write_routing = [&](const std::string& folder) {
+    EXPECT_TRUE(std::filesystem::is_directory(folder));
+    folders.push_back(folder);
+    return absl::OkStatus();
+  };
+  ranks_.on_finish_routing = [&] {
+    EXPECT_EQ(folders.size(), 3);
+    return absl::DataLossError("disk full");
+  };
+  worker::v1::Prepare prepare = TinyPrepare();
+  prepare.mutable_job()->mutable_output()->set_routing(true);
+  Begin(prepare);
+  Start();
+  EXPECT_THAT(TakeFinished().message(),
+              AllOf(HasSubstr("writing routing"), HasSubstr("disk full")));
+  EXPECT_THAT(folders, ::testing::Each(prepare.artifacts() + "/routing"));
+}
+
 TEST_F(JobSessionTest, FailedGradientsFailTheJob) {
   ranks_.on_write_gradients = [](const std::string&) {
     return absl::DataLossError("disk full");

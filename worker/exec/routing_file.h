@@ -1,0 +1,39 @@
+// Files of what the routers of a rank chose in a step.
+//
+// `<folder>/step-<step>.rank-<rank>.safetensors` has a tensor i32[tokens,
+// top_k] for every layer with experts and every microbatch, named as taps are:
+// "layers.3.topk_index@0". Its metadata says step, rank and world.
+#ifndef WEFT_WORKER_EXEC_ROUTING_FILE_H_
+#define WEFT_WORKER_EXEC_ROUTING_FILE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "schedule/plan.h"
+
+namespace weft::exec {
+
+// One tensor of the file, and where its elements lie among those of all.
+struct RoutingTensor {
+  std::string name;
+  int64_t tokens = 0;
+  int64_t top_k = 0;
+  int64_t begin = 0;
+
+  int64_t elements() const { return tokens * top_k; }
+};
+
+// All tensors of a file: microbatches ascending, and layers inside them.
+struct RoutingLayout {
+  std::vector<RoutingTensor> tensors;
+  int64_t elements = 0;
+};
+RoutingLayout RoutingLayoutOf(const schedule::Plan& plan);
+
+std::string RoutingPath(absl::string_view folder, int64_t step, int rank);
+
+}  // namespace weft::exec
+
+#endif  // WEFT_WORKER_EXEC_ROUTING_FILE_H_
