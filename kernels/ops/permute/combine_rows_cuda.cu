@@ -39,6 +39,7 @@ constexpr int kCombineBlocks = 4;
 // sign marks the first row of a rank.
 constexpr int kStagedRows = 1024;
 constexpr uint32_t kStartsRank = 0x80000000u;
+constexpr uint32_t kNoRow = ~kStartsRank;
 
 // `count` slots from `begin` on; all threads of the block take part.
 __device__ void StageRows(const CombineRowsArgs& args, int64_t begin,
@@ -52,15 +53,16 @@ __device__ void StageRows(const CombineRowsArgs& args, int64_t begin,
     const int32_t* expert = args.sorted_experts + slot;
     const bool starts =
         i % topk == 0 || expert[0] / per_rank != expert[-1] / per_rank;
-    staged[i] = args.sorted_rows[slot] | (starts ? kStartsRank : 0);
+    const int32_t row = args.sorted_rows[slot];
+    staged[i] = row < 0 ? kNoRow : row | (starts ? kStartsRank : 0);
   }
 }
 
 // What a thread has summed of the rows of a token.
 template <int kWidth>
 struct RoutedSum {
-  float partial[kWidth];  // of the rank at hand
-  float total[kWidth];    // of the ranks before
+  float partial[kWidth];     // of the rank at hand
+  float total[kWidth] = {};  // of the ranks before
   bool has_partial = false;
   bool has_total = false;
 
@@ -91,18 +93,18 @@ __device__ void SumRouted(const uint32_t* staged, int topk, const T* from,
     P ahead[kRowsAhead];
 #pragma unroll
     for (int j = 0; j < kRowsAhead; ++j) {
-      if (begin + j < topk) {
-        rows[j] = staged[begin + j];
+      rows[j] = begin + j < topk ? staged[begin + j] : kNoRow;
+      if (rows[j] != kNoRow) {
         ahead[j] = *reinterpret_cast<const P*>(
             from + int64_t{rows[j] & ~kStartsRank} * hidden);
       }
     }
 #pragma unroll
     for (int j = 0; j < kRowsAhead; ++j) {
-      if (begin + j < topk) sum.Add((rows[j] & kStartsRank) != 0, ahead[j]);
+      if (rows[j] != kNoRow) sum.Add((rows[j] & kStartsRank) != 0, ahead[j]);
     }
   }
-  sum.EndRank();
+  if (sum.has_partial) sum.EndRank();
 }
 
 // All columns of a token.

@@ -2,7 +2,9 @@
 // fixed order.
 //
 // A slot is one choice of a token: slot = token * topk + choice. The rows a
-// rank sends are its slots ordered by (expert, token), one row each.
+// rank sends are its slots ordered by (expert, token), one row each. A slot of
+// which the index is -1 is dropped: it has no row. Where an index says -1, what
+// is gathered is zero.
 //
 //   dispatch forward:  send rows  = GatherRows(hidden, token_of_row)
 //                      send probs = GatherElements(topk_prob, slot_of_row)
@@ -19,24 +21,30 @@
 
 namespace weft::ops {
 
-// Requires: 0 <= topk_index < num_experts; the experts of a token differ;
-// tokens * topk < 2^31.
+// Requires: -1 <= topk_index < num_experts, and 0 at least unless `rows` is
+// given; the experts of a token differ; tokens * topk and rows < 2^31 - 1.
 struct BuildPermutationArgs {
   int64_t tokens = 0;
   int64_t topk = 0;
   int64_t num_experts = 0;
   const int32_t* topk_index = nullptr;  // [tokens, topk]
   int64_t* offsets = nullptr;  // [num_experts + 1], first row of each expert
-  int32_t* row_of_slot = nullptr;   // [tokens, topk]
-  int32_t* slot_of_row = nullptr;   // [tokens * topk]
-  int32_t* token_of_row = nullptr;  // [tokens * topk]
-  // The rows of a token by ascending expert, and those experts.
+  int32_t* row_of_slot = nullptr;   // [tokens, topk], -1: dropped
+  int32_t* slot_of_row = nullptr;   // [rows], -1: no slot has it
+  int32_t* token_of_row = nullptr;  // [rows], -1: the same
+  // The rows of a token by ascending expert, and those experts; then -1 for
+  // each slot that is dropped.
   int32_t* sorted_rows = nullptr;     // [tokens, topk]
   int32_t* sorted_experts = nullptr;  // [tokens, topk]
+  // Where slots may be dropped: the rows that there are. 0: tokens * topk.
+  int64_t rows = 0;
+  // With `rows`: those of each expert, which has no more slots. 0: as many as
+  // it has slots.
+  int64_t expert_rows = 0;
 };
 void BuildPermutation(const BuildPermutationArgs& args, device::Stream& stream);
 
-// out[r] = src[index[r]]
+// out[r] = src[index[r]], 0 where that is -1
 struct GatherRowsArgs {
   int64_t rows = 0;
   int64_t hidden = 0;
@@ -46,7 +54,7 @@ struct GatherRowsArgs {
 };
 void GatherRows(const GatherRowsArgs& args, device::Stream& stream);
 
-// out[i] = src[index[i]]
+// out[i] = src[index[i]], 0 where that is -1
 struct GatherElementsArgs {
   int64_t count = 0;
   const float* src = nullptr;      // [any]
@@ -59,7 +67,7 @@ void GatherElements(const GatherElementsArgs& args, device::Stream& stream);
 // fused with the sum and absent summands left out, where routed[t] sums the
 // rows of token t: first, inside each rank that owns experts, by ascending
 // expert; then those partial sums over ranks ascending. Expert e is owned by
-// rank e / experts_per_rank. `out` may be add1 or add2.
+// rank e / experts_per_rank. The sum of no rows is 0. `out` may be add1 or add2.
 //
 // Rows that already are partial sums in fp32, one per (token, rank), are
 // combined with experts_per_rank = 1 and ranks in place of experts: the bits
@@ -72,7 +80,7 @@ struct CombineRowsArgs {
   int64_t topk = 0;
   int64_t hidden = 0;
   int64_t experts_per_rank = 0;
-  ConstTensor rows;                         // [tokens * topk, hidden]
+  ConstTensor rows;                         // [any, hidden]
   const int32_t* sorted_rows = nullptr;     // [tokens, topk]
   const int32_t* sorted_experts = nullptr;  // [tokens, topk]
   ConstTensor add1;                         // [tokens, hidden] or null

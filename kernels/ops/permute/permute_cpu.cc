@@ -8,14 +8,15 @@
 namespace weft::ops {
 namespace {
 
-// Sorts the slots of one token by row. Rows ascend with experts, so this is
-// the order of experts too.
+// Sorts the slots of one token by row, those without one last. Rows ascend with
+// experts, so this is the order of experts too.
 void SortSlots(int64_t topk, int32_t* rows, int32_t* experts) {
+  const auto order = [](int32_t row) { return static_cast<uint32_t>(row); };
   for (int64_t i = 1; i < topk; ++i) {
     const int32_t row = rows[i];
     const int32_t expert = experts[i];
     int64_t place = i;
-    for (; place > 0 && rows[place - 1] > row; --place) {
+    for (; place > 0 && order(rows[place - 1]) > order(row); --place) {
       rows[place] = rows[place - 1];
       experts[place] = experts[place - 1];
     }
@@ -35,13 +36,15 @@ void SumColumns(const CombineRowsArgs& args, int64_t token, int64_t begin,
   const int32_t* experts = args.sorted_experts + token * args.topk;
   const int32_t per_rank = static_cast<int32_t>(args.experts_per_rank);
   float partial[kColumns];
-  for (int64_t j = 0; j < args.topk;) {
+  if (rows[0] < 0) std::fill_n(total, columns, 0.0f);
+  for (int64_t j = 0; j < args.topk && rows[j] >= 0;) {
     // The first rank's partial sum is the total so far.
     float* sum = j == 0 ? total : partial;
     const int32_t rank = experts[j] / per_rank;
     const T* from = Elements<T>(args.rows) + begin;
     ConvertElements(from + rows[j] * args.hidden, columns, sum);
-    for (++j; j < args.topk && experts[j] / per_rank == rank; ++j) {
+    for (++j; j < args.topk && rows[j] >= 0 && experts[j] / per_rank == rank;
+         ++j) {
       const T* row = from + rows[j] * args.hidden;
       for (int64_t i = 0; i < columns; ++i) sum[i] += ToFloat(row[i]);
     }
@@ -79,30 +82,43 @@ void CombineColumns(const CombineRowsArgs& args, int64_t token, int64_t begin,
   ConvertElements(sum, columns, out);
 }
 
+// The first row of each expert, and the end of the last.
+void FillOffsets(const BuildPermutationArgs& args) {
+  int64_t* offsets = args.offsets;
+  std::fill_n(offsets, args.num_experts + 1, 0);
+  for (int64_t s = 0; s < args.tokens * args.topk; ++s) {
+    if (args.topk_index[s] >= 0) ++offsets[args.topk_index[s] + 1];
+  }
+  for (int64_t e = 0; e < args.num_experts; ++e) {
+    const int64_t rows =
+        args.expert_rows > 0 ? args.expert_rows : offsets[e + 1];
+    offsets[e + 1] = offsets[e] + rows;
+  }
+}
+
 }  // namespace
 
 void BuildPermutation(const BuildPermutationArgs& args,
                       device::Stream& stream) {
   if (RunOnCuda<&BuildPermutation>(args, stream)) return;
   const int64_t slots = args.tokens * args.topk;
-  const int64_t experts = args.num_experts;
-  // offsets[e + 1] counts expert e, then, summed up, is its end; offsets[e] is
-  // the next free row of e while rows are handed out, which leaves every entry
-  // one place early.
-  std::memset(args.offsets, 0, (experts + 1) * sizeof(int64_t));
-  for (int64_t s = 0; s < slots; ++s) ++args.offsets[args.topk_index[s] + 1];
-  for (int64_t e = 0; e < experts; ++e) args.offsets[e + 1] += args.offsets[e];
+  if (args.rows > 0) {
+    std::fill_n(args.slot_of_row, args.rows, -1);
+    std::fill_n(args.token_of_row, args.rows, -1);
+  }
+  FillOffsets(args);
+  // offsets[e] is the next free row of e while rows are handed out.
   for (int64_t s = 0; s < slots; ++s) {
     const int32_t expert = args.topk_index[s];
-    const int64_t row = args.offsets[expert]++;
+    const int64_t row = expert < 0 ? -1 : args.offsets[expert]++;
     args.row_of_slot[s] = static_cast<int32_t>(row);
-    args.slot_of_row[row] = static_cast<int32_t>(s);
-    args.token_of_row[row] = static_cast<int32_t>(s / args.topk);
     args.sorted_rows[s] = static_cast<int32_t>(row);
     args.sorted_experts[s] = expert;
+    if (row < 0) continue;
+    args.slot_of_row[row] = static_cast<int32_t>(s);
+    args.token_of_row[row] = static_cast<int32_t>(s / args.topk);
   }
-  for (int64_t e = experts; e > 0; --e) args.offsets[e] = args.offsets[e - 1];
-  args.offsets[0] = 0;
+  FillOffsets(args);
   for (int64_t s = 0; s < slots; s += args.topk) {
     SortSlots(args.topk, args.sorted_rows + s, args.sorted_experts + s);
   }
@@ -112,15 +128,21 @@ void GatherRows(const GatherRowsArgs& args, device::Stream& stream) {
   if (RunOnCuda<&GatherRows>(args, stream)) return;
   const int64_t row_bytes = args.hidden * SizeOf(args.src.dtype);
   for (int64_t r = 0; r < args.rows; ++r) {
-    std::memcpy((args.out + r * args.hidden).data,
-                (args.src + args.index[r] * args.hidden).data, row_bytes);
+    void* out = (args.out + r * args.hidden).data;
+    if (args.index[r] < 0) {
+      std::memset(out, 0, row_bytes);
+    } else {
+      std::memcpy(out, (args.src + args.index[r] * args.hidden).data,
+                  row_bytes);
+    }
   }
 }
 
 void GatherElements(const GatherElementsArgs& args, device::Stream& stream) {
   if (RunOnCuda<&GatherElements>(args, stream)) return;
-  for (int64_t i = 0; i < args.count; ++i)
-    args.out[i] = args.src[args.index[i]];
+  for (int64_t i = 0; i < args.count; ++i) {
+    args.out[i] = args.index[i] < 0 ? 0.0f : args.src[args.index[i]];
+  }
 }
 
 void CombineRows(const CombineRowsArgs& args, device::Stream& stream) {

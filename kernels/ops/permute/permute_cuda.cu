@@ -29,7 +29,8 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   const int64_t begin = int64_t{blockIdx.x} * kTile;
   for (int i = threadIdx.x; i < kTile && begin + i < slots; i += kThreads) {
-    atomicAdd(&of_tile[args.topk_index[begin + i]], 1);
+    const int expert = args.topk_index[begin + i];
+    if (expert >= 0) atomicAdd(&of_tile[expert], 1);
   }
   __syncthreads();
   for (int e = threadIdx.x; e < experts; e += kThreads) {
@@ -88,19 +89,22 @@ __device__ int SumsBefore(int* values, int count) {
   return carry;
 }
 
-// Writes all that is known of a slot once its row is.
+// Writes all that is known of a slot once its row is; without one both are -1.
 __device__ void WriteSlot(const BuildPermutationArgs& args, int slot,
                           int expert, int row) {
   const int topk = args.topk;
   const int token = slot / topk;
   const int first = token * topk;
   args.row_of_slot[slot] = row;
-  args.slot_of_row[row] = slot;
-  args.token_of_row[row] = token;
+  if (row >= 0) {
+    args.slot_of_row[row] = slot;
+    args.token_of_row[row] = token;
+  }
   int place = first;
   for (int other = first; other < first + topk; ++other) {
-    const int of_other = args.topk_index[other];
-    place += of_other < expert || (of_other == expert && other < slot);
+    const unsigned of_other = args.topk_index[other];
+    const unsigned own = expert;  // -1 comes last
+    place += of_other < own || (of_other == own && other < slot);
   }
   args.sorted_rows[place] = row;
   args.sorted_experts[place] = expert;
@@ -116,9 +120,9 @@ __device__ void AssignWarp(const BuildPermutationArgs& args, int64_t begin,
     const int expert = slot < slots ? args.topk_index[slot] : -1;
     const unsigned peers = __match_any_sync(kAllLanes, expert);
     const int rank = __popc(peers & below);
-    const int row = slot < slots ? next[expert] + rank : 0;
+    const int row = expert >= 0 ? next[expert] + rank : -1;
     __syncwarp();
-    if (slot < slots && rank == 0) next[expert] += __popc(peers);
+    if (expert >= 0 && rank == 0) next[expert] += __popc(peers);
     __syncwarp();
     if (slot < slots) WriteSlot(args, slot, expert, row);
   }
@@ -133,7 +137,9 @@ __global__ void __launch_bounds__(kThreads)
   const int warp = threadIdx.x / 32;
   int* first = shared;
   int* next = shared + experts;
-  for (int e = threadIdx.x; e < experts; e += kThreads) first[e] = totals[e];
+  for (int e = threadIdx.x; e < experts; e += kThreads) {
+    first[e] = args.expert_rows > 0 ? args.expert_rows : totals[e];
+  }
   for (int i = threadIdx.x; i < kWarps * experts; i += kThreads) next[i] = 0;
   __syncthreads();
   if (warp == 0) {
@@ -142,7 +148,8 @@ __global__ void __launch_bounds__(kThreads)
   }
   const int64_t begin = int64_t{blockIdx.x} * kTile + warp * kWarpSlots;
   for (int i = threadIdx.x % 32; i < kWarpSlots && begin + i < slots; i += 32) {
-    atomicAdd(&next[warp * experts + args.topk_index[begin + i]], 1);
+    const int expert = args.topk_index[begin + i];
+    if (expert >= 0) atomicAdd(&next[warp * experts + expert], 1);
   }
   __syncthreads();
   for (int e = threadIdx.x; e < experts; e += kThreads) {
@@ -156,6 +163,20 @@ __global__ void __launch_bounds__(kThreads)
   }
   __syncthreads();
   AssignWarp(args, begin, slots, next + warp * experts);
+}
+
+// No row has a slot yet.
+bool ClearRows(const BuildPermutationArgs& args, device::Stream& stream) {
+  for (int32_t* of_row : {args.slot_of_row, args.token_of_row}) {
+    if (args.rows > 0 &&
+        !device::cuda::Check(
+            cudaMemsetAsync(of_row, 0xFF, args.rows * sizeof(int32_t),
+                            Handle(stream)),
+            "BuildPermutation", stream)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 void Build(const BuildPermutationArgs& args, device::Stream& stream) {
@@ -175,6 +196,7 @@ void Build(const BuildPermutationArgs& args, device::Stream& stream) {
           "BuildPermutation", stream)) {
     return;
   }
+  if (!ClearRows(args, stream)) return;
   TileCounts<<<tiles, kThreads, experts * sizeof(int), Handle(stream)>>>(
       args, slots, counts);
   TilesBefore<<<cuda::CeilDiv(experts, 32), dim3(32, kTileLanes), 0,
@@ -195,16 +217,17 @@ __global__ void __launch_bounds__(kThreads)
              T* out) {
   const int64_t first =
       (int64_t{blockIdx.x} * blockDim.y + threadIdx.y) * kRowsAtOnce;
-  const T* from[kRowsAtOnce];
+  const T* from[kRowsAtOnce];  // null: zeros
 #pragma unroll
   for (int r = 0; r < kRowsAtOnce; ++r) {
-    from[r] = src + (first + r < rows ? index[first + r] * width : 0);
+    const int32_t row = first + r < rows ? index[first + r] : -1;
+    from[r] = row >= 0 ? src + row * width : nullptr;
   }
   for (int64_t i = threadIdx.x; i < width; i += blockDim.x) {
     T values[kRowsAtOnce];
 #pragma unroll
     for (int r = 0; r < kRowsAtOnce; ++r) {
-      if (first + r < rows) values[r] = from[r][i];
+      values[r] = from[r] != nullptr ? from[r][i] : T();
     }
 #pragma unroll
     for (int r = 0; r < kRowsAtOnce; ++r) {
@@ -242,7 +265,8 @@ void Gather(const GatherRowsArgs& args, device::Stream& stream) {
 __global__ void __launch_bounds__(kThreads)
     CopyElements(GatherElementsArgs args) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i < args.count) args.out[i] = args.src[args.index[i]];
+  if (i >= args.count) return;
+  args.out[i] = args.index[i] >= 0 ? args.src[args.index[i]] : 0.0f;
 }
 
 void GatherElementsOf(const GatherElementsArgs& args, device::Stream& stream) {

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "kernels/ops/cuda_form.h"
+#include "kernels/ops/math/vec_math.h"
 #include "kernels/ops/router_loss/router_loss.h"
 
 namespace weft::ops {
@@ -27,11 +28,37 @@ double GroupSum(const GroupBalanceLossArgs& args, const float* scores,
   return sum;
 }
 
+float Exp(float x) { return simd::Exp(simd::Splat(x))[0]; }
+
+bool IsValid(const int32_t* valid, int64_t token) {
+  return valid == nullptr || valid[token] != 0;
+}
+
 double Weighed(double factor, const float* weight) {
   return weight == nullptr ? factor : factor * *weight;
 }
 
 }  // namespace
+
+void LossInputs(const LossInputsArgs& args, device::Stream& stream) {
+  if (RunOnCuda<&LossInputs>(args, stream)) return;
+  for (int64_t t = 0; t < args.tokens; ++t) {
+    const bool is_valid = IsValid(args.valid, t);
+    const float* scores = args.scores + t * args.num_experts;
+    float sum = args.normalize ? 1e-20f : 1.0f;
+    for (int64_t e = 0; args.normalize && e < args.num_experts; ++e) {
+      sum += scores[e];
+    }
+    for (int64_t e = 0; e < args.num_experts; ++e) {
+      args.out_scores[t * args.num_experts + e] =
+          is_valid ? scores[e] / sum : 0.0f;
+    }
+    for (int64_t j = t * args.topk;
+         args.out_index != nullptr && j < (t + 1) * args.topk; ++j) {
+      args.out_index[j] = is_valid ? args.index[j] : -1;
+    }
+  }
+}
 
 void ScoreSums(const ScoreSumsArgs& args, device::Stream& stream) {
   if (RunOnCuda<&ScoreSums>(args, stream)) return;
@@ -54,7 +81,7 @@ void BalanceLoss(const BalanceLossArgs& args, device::Stream& stream) {
   for (int64_t e = 0; e < args.num_experts; ++e) {
     sum += args.counts[e] * args.sums[e];
   }
-  *args.loss = args.factor * sum;
+  *args.loss = Weighed(args.factor, args.weight) * sum;
 }
 
 void BalanceGrad(const BalanceGradArgs& args, device::Stream& stream) {
@@ -63,7 +90,9 @@ void BalanceGrad(const BalanceGradArgs& args, device::Stream& stream) {
   float* d_scores = args.d_scores;
   for (int64_t t = 0; t < args.tokens; ++t) {
     for (int64_t e = 0; e < args.num_experts; ++e, ++d_scores) {
-      const float grad = static_cast<float>(factor * args.counts[e]);
+      const float grad = IsValid(args.valid, t)
+                             ? static_cast<float>(factor * args.counts[e])
+                             : 0.0f;
       *d_scores = args.accumulate ? *d_scores + grad : grad;
     }
   }
@@ -77,11 +106,13 @@ void GroupBalanceLoss(const GroupBalanceLossArgs& args,
   for (int64_t g = 0; g < args.groups; ++g) {
     int32_t* counts = args.counts + g * args.num_experts;
     const int32_t* index = args.topk_index + g * args.tokens * args.topk;
-    for (int64_t i = 0; i < args.tokens * args.topk; ++i) ++counts[index[i]];
+    for (int64_t i = 0; i < args.tokens * args.topk; ++i) {
+      if (index[i] >= 0) ++counts[index[i]];
+    }
     sum += GroupSum(args, args.scores + g * args.tokens * args.num_experts,
                     counts);
   }
-  *args.loss = args.factor * sum;
+  *args.loss = Weighed(args.factor, args.weight) * sum;
 }
 
 void GroupBalanceGrad(const GroupBalanceGradArgs& args,
@@ -93,7 +124,9 @@ void GroupBalanceGrad(const GroupBalanceGradArgs& args,
     const int32_t* counts = args.counts + g * args.num_experts;
     for (int64_t t = 0; t < args.tokens; ++t) {
       for (int64_t e = 0; e < args.num_experts; ++e, ++d_scores) {
-        const float grad = static_cast<float>(factor * counts[e]);
+        const float grad = IsValid(args.valid, g * args.tokens + t)
+                               ? static_cast<float>(factor * counts[e])
+                               : 0.0f;
         *d_scores = args.accumulate ? *d_scores + grad : grad;
       }
     }
@@ -107,20 +140,23 @@ void ZLoss(const ZLossArgs& args, device::Stream& stream) {
     const double lse =
         LogSumExp(args.logits + t * args.num_experts, args.num_experts);
     args.lse[t] = static_cast<float>(lse);
-    sum += lse * lse;
+    if (IsValid(args.valid, t)) sum += lse * lse;
   }
-  *args.loss = args.factor * sum;
+  *args.loss = Weighed(args.factor, args.weight) * sum;
 }
 
 void ZGrad(const ZGradArgs& args, device::Stream& stream) {
   if (RunOnCuda<&ZGrad>(args, stream)) return;
   const double factor = Weighed(args.factor, args.weight);
-  const float* scores = args.scores;
-  float* d_logits = args.d_logits;
   for (int64_t t = 0; t < args.tokens; ++t) {
-    const float scale = static_cast<float>(factor * 2 * args.lse[t]);
-    for (int64_t e = 0; e < args.num_experts; ++e) {
-      *d_logits++ += scale * *scores++;
+    if (!IsValid(args.valid, t)) continue;
+    const float lse = args.lse[t];
+    const float scale = static_cast<float>(factor * 2 * lse);
+    for (int64_t i = t * args.num_experts; i < (t + 1) * args.num_experts;
+         ++i) {
+      args.d_logits[i] +=
+          scale *
+          (args.scores != nullptr ? args.scores[i] : Exp(args.logits[i] - lse));
     }
   }
 }

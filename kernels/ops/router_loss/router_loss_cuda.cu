@@ -28,11 +28,41 @@ __device__ double Weighed(double factor, const float* weight) {
   return weight == nullptr ? factor : factor * *weight;
 }
 
+__device__ bool IsValid(const int32_t* valid, int64_t token) {
+  return valid == nullptr || valid[token] != 0;
+}
+
 struct WriteScaled {
   double factor;
+  const float* weight;
   double* out;
-  __device__ void operator()(double sum) const { *out = factor * sum; }
+  __device__ void operator()(double sum) const {
+    *out = Weighed(factor, weight) * sum;
+  }
 };
+
+// A warp a token.
+__global__ void __launch_bounds__(kFoldThreads)
+    WriteLossInputs(LossInputsArgs args) {
+  const int64_t experts = args.num_experts;
+  const int64_t stride = int64_t{gridDim.x} * kWarps;
+  int64_t t = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  for (; t < args.tokens; t += stride) {
+    const bool is_valid = IsValid(args.valid, t);
+    const float* scores = args.scores + t * experts;
+    float sum = 0;
+    for (int64_t e = threadIdx.x % 32; e < experts; e += 32) sum += scores[e];
+    sum = args.normalize ? cuda::WarpSum(sum) + 1e-20f : 1.0f;
+    for (int64_t e = threadIdx.x % 32; e < experts; e += 32) {
+      args.out_scores[t * experts + e] = is_valid ? scores[e] / sum : 0.0f;
+    }
+    if (args.out_index == nullptr) continue;
+    for (int64_t j = threadIdx.x % 32; j < args.topk; j += 32) {
+      const int64_t at = t * args.topk + j;
+      args.out_index[at] = is_valid ? args.index[at] : -1;
+    }
+  }
+}
 
 __global__ void Convert(CountsToFloatsArgs args) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -66,7 +96,7 @@ __global__ void __launch_bounds__(kFoldThreads)
       args.topk_index + blockIdx.x / chunks * args.tokens * args.topk;
   for (int64_t i = begin * args.topk + threadIdx.x; i < end * args.topk;
        i += kFoldThreads) {
-    atomicAdd(&of_chunk[index[i]], 1);
+    if (index[i] >= 0) atomicAdd(&of_chunk[index[i]], 1);
   }
   __syncthreads();
   for (int e = threadIdx.x; e < experts; e += kFoldThreads) {
@@ -78,17 +108,18 @@ __global__ void __launch_bounds__(kFoldThreads)
 template <typename Count>
 __global__ void __launch_bounds__(kFoldThreads)
     SpreadCounts(int64_t rows, int64_t tokens, int64_t experts, double factor,
-                 const float* weight, const Count* counts, bool accumulate,
-                 float* d_scores) {
+                 const float* weight, const int32_t* valid, const Count* counts,
+                 bool accumulate, float* d_scores) {
   factor = Weighed(factor, weight);
   const int64_t stride = int64_t{gridDim.x} * kWarps;
   int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   for (; row < rows; row += stride) {
+    const double of_row = IsValid(valid, row) ? factor : 0.0;
     const Count* of_group = counts + row / tokens * experts;
     float* out = d_scores + row * experts;
     for (int64_t e = threadIdx.x % 32; e < experts; e += 32) {
       const float grad =
-          static_cast<float>(factor * static_cast<double>(of_group[e]));
+          static_cast<float>(of_row * static_cast<double>(of_group[e]));
       out[e] = accumulate ? out[e] + grad : grad;
     }
   }
@@ -121,7 +152,7 @@ __global__ void __launch_bounds__(kFoldThreads)
         LogSumExp(args.logits + t * args.num_experts, args.num_experts);
     if (threadIdx.x % 32 != 0) continue;
     args.lse[t] = static_cast<float>(lse);
-    sum = fma(lse, lse, sum);
+    if (IsValid(args.valid, t)) sum = fma(lse, lse, sum);
   }
   sum = cuda::FoldBlock(sum, cuda::Plus());
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
@@ -133,10 +164,15 @@ __global__ void __launch_bounds__(kFoldThreads) AddZGrad(ZGradArgs args) {
   const int64_t stride = int64_t{gridDim.x} * kWarps;
   int64_t t = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   for (; t < args.tokens; t += stride) {
-    const float scale = static_cast<float>(factor * 2 * args.lse[t]);
+    if (!IsValid(args.valid, t)) continue;
+    const float lse = args.lse[t];
+    const float scale = static_cast<float>(factor * 2 * lse);
     for (int64_t e = threadIdx.x % 32; e < experts; e += 32) {
-      float& d = args.d_logits[t * experts + e];
-      d = fmaf(scale, args.scores[t * experts + e], d);
+      const int64_t at = t * experts + e;
+      const float softmax = args.scores != nullptr
+                                ? args.scores[at]
+                                : expf(args.logits[at] - lse);
+      args.d_logits[at] = fmaf(scale, softmax, args.d_logits[at]);
     }
   }
 }
@@ -149,6 +185,13 @@ void SumScores(const float* scores, int64_t groups, int64_t tokens,
   const int64_t chunks = Chunks(tokens);
   cuda::SumRows(scores, groups, tokens, experts, kChunk, partials, stream);
   cuda::SumRows(partials, groups, chunks, experts, chunks, sums, stream);
+}
+
+void RunLossInputs(const LossInputsArgs& args, device::Stream& stream) {
+  if (args.tokens == 0) return;
+  WriteLossInputs<<<RowBlocks(args.tokens, stream), kFoldThreads, 0,
+                    Handle(stream)>>>(args);
+  CheckLaunch("LossInputs", stream);
 }
 
 void RunScoreSums(const ScoreSumsArgs& args, device::Stream& stream) {
@@ -169,7 +212,7 @@ void RunCountsToFloats(const CountsToFloatsArgs& args, device::Stream& stream) {
 void RunBalanceLoss(const BalanceLossArgs& args, device::Stream& stream) {
   Dot<<<1, kFoldThreads, 0, Handle(stream)>>>(
       args.counts, args.sums, args.num_experts,
-      WriteScaled{args.factor, args.loss});
+      WriteScaled{args.factor, args.weight, args.loss});
   CheckLaunch("BalanceLoss", stream);
 }
 
@@ -177,8 +220,8 @@ void RunBalanceGrad(const BalanceGradArgs& args, device::Stream& stream) {
   if (args.tokens == 0) return;
   SpreadCounts<<<RowBlocks(args.tokens, stream), kFoldThreads, 0,
                  Handle(stream)>>>(args.tokens, args.tokens, args.num_experts,
-                                   args.factor, args.weight, args.counts,
-                                   args.accumulate, args.d_scores);
+                                   args.factor, args.weight, args.valid,
+                                   args.counts, args.accumulate, args.d_scores);
   CheckLaunch("BalanceGrad", stream);
 }
 
@@ -220,7 +263,7 @@ void RunGroupBalanceLoss(const GroupBalanceLossArgs& args,
             scratch.sums, stream);
   Dot<<<1, kFoldThreads, 0, Handle(stream)>>>(
       args.counts, scratch.sums, args.groups * experts,
-      WriteScaled{args.factor, args.loss});
+      WriteScaled{args.factor, args.weight, args.loss});
   CheckLaunch("GroupBalanceLoss", stream);
 }
 
@@ -229,7 +272,7 @@ void RunGroupBalanceGrad(const GroupBalanceGradArgs& args,
   const int64_t rows = args.groups * args.tokens;
   if (rows == 0) return;
   SpreadCounts<<<RowBlocks(rows, stream), kFoldThreads, 0, Handle(stream)>>>(
-      rows, args.tokens, args.num_experts, args.factor, args.weight,
+      rows, args.tokens, args.num_experts, args.factor, args.weight, args.valid,
       args.counts, args.accumulate, args.d_scores);
   CheckLaunch("GroupBalanceGrad", stream);
 }
@@ -242,7 +285,7 @@ void RunZLoss(const ZLossArgs& args, device::Stream& stream) {
   SumZ<<<chunks, kFoldThreads, 0, Handle(stream)>>>(args, partials);
   CheckLaunch("ZLoss", stream);
   cuda::Fold(partials, chunks, 0.0, cuda::Plus(),
-             WriteScaled{args.factor, args.loss}, stream);
+             WriteScaled{args.factor, args.weight, args.loss}, stream);
 }
 
 void RunZGrad(const ZGradArgs& args, device::Stream& stream) {
@@ -253,6 +296,7 @@ void RunZGrad(const ZGradArgs& args, device::Stream& stream) {
 }
 
 [[maybe_unused]] const bool kRegistered[] = {
+    RegisterCudaForm<&LossInputs>(&RunLossInputs),
     RegisterCudaForm<&ScoreSums>(&RunScoreSums),
     RegisterCudaForm<&CountsToFloats>(&RunCountsToFloats),
     RegisterCudaForm<&BalanceLoss>(&RunBalanceLoss),
