@@ -9,11 +9,13 @@ void ActivationForward(const model::Shape& shape,
                        const ActivationForwardArgs& args,
                        device::Stream& stream) {
   if (shape.gated_mlp) {
-    ops::SwigluForward({args.rows, args.ffn, args.up, args.prob, args.out},
-                       stream);
+    ops::SwigluForward(
+        {args.rows, args.ffn, args.up, args.prob, args.out, args.row_count},
+        stream);
   } else {
-    ops::SquaredReluForward({args.rows, args.ffn, args.up, args.prob, args.out},
-                            stream);
+    ops::SquaredReluForward(
+        {args.rows, args.ffn, args.up, args.prob, args.out, args.row_count},
+        stream);
   }
 }
 
@@ -22,12 +24,13 @@ void ActivationBackward(const model::Shape& shape,
                         device::Stream& stream) {
   if (shape.gated_mlp) {
     ops::SwigluBackward({args.rows, args.ffn, args.up, args.prob, args.d_out,
-                         args.d_up, args.d_prob},
+                         args.d_up, args.d_prob, args.row_count},
                         stream);
   } else {
-    ops::SquaredReluBackward({args.rows, args.ffn, args.up, args.prob,
-                              args.d_out, args.d_up, args.d_prob},
-                             stream);
+    ops::SquaredReluBackward(
+        {args.rows, args.ffn, args.up, args.prob, args.d_out, args.d_up,
+         args.d_prob, args.row_count},
+        stream);
   }
 }
 

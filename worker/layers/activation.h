@@ -15,9 +15,10 @@ namespace weft::layers {
 struct ActivationForwardArgs {
   int64_t rows = 0;
   int64_t ffn = 0;
-  device::ConstTensor up;       // [rows, U]
-  const float* prob = nullptr;  // [rows] factor of each row, or null: 1
-  device::Tensor out;           // [rows, ffn]
+  device::ConstTensor up;              // [rows, U]
+  const float* prob = nullptr;         // [rows] factor of each row, or null: 1
+  device::Tensor out;                  // [rows, ffn]
+  const int64_t* row_count = nullptr;  // see kernels/ops/math/row_count.h
 };
 void ActivationForward(const model::Shape& shape,
                        const ActivationForwardArgs& args,
@@ -26,11 +27,12 @@ void ActivationForward(const model::Shape& shape,
 struct ActivationBackwardArgs {
   int64_t rows = 0;
   int64_t ffn = 0;
-  device::ConstTensor up;       // [rows, U]
-  const float* prob = nullptr;  // [rows], or null: 1
-  device::ConstTensor d_out;    // [rows, ffn]
-  device::Tensor d_up;          // [rows, U]
-  float* d_prob = nullptr;      // [rows], or null: not wanted
+  device::ConstTensor up;              // [rows, U]
+  const float* prob = nullptr;         // [rows], or null: 1
+  device::ConstTensor d_out;           // [rows, ffn]
+  device::Tensor d_up;                 // [rows, U]
+  float* d_prob = nullptr;             // [rows], or null: not wanted
+  const int64_t* row_count = nullptr;  // see kernels/ops/math/row_count.h
 };
 void ActivationBackward(const model::Shape& shape,
                         const ActivationBackwardArgs& args,

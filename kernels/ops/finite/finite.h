@@ -20,6 +20,10 @@ struct FindNonFiniteArgs {
   DType dtype = DType::kF32;  // kF32, kF64 or kBf16
   const void* x = nullptr;    // [count]
   NonFinite* out = nullptr;   // [1]; written also when count is 0
+  // See math/row_count.h: with it, there are row_count rows of so many
+  // elements.
+  const int64_t* row_count = nullptr;
+  int64_t columns = 1;
 };
 void FindNonFinite(const FindNonFiniteArgs& args, device::Stream& stream);
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/ops/cuda_form.h"
@@ -36,17 +37,21 @@ float Bf16At(const void* x, int64_t index) {
 void FindNonFinite(const FindNonFiniteArgs& args, device::Stream& stream) {
   if (RunOnCuda<&FindNonFinite>(args, stream)) return;
   NonFinite found;
+  int64_t count = args.count;
+  if (args.row_count != nullptr) {
+    count = std::min(count, *args.row_count * args.columns);
+  }
   switch (args.dtype) {
     case DType::kF64:
-      found.index = First<uint64_t, uint64_t{0x7ff} << 52>(args.x, args.count);
+      found.index = First<uint64_t, uint64_t{0x7ff} << 52>(args.x, count);
       if (found.index >= 0) found.value = At<double>(args.x, found.index);
       break;
     case DType::kBf16:
-      found.index = First<uint16_t, 0x7f80>(args.x, args.count);
+      found.index = First<uint16_t, 0x7f80>(args.x, count);
       if (found.index >= 0) found.value = Bf16At(args.x, found.index);
       break;
     default:
-      found.index = First<uint32_t, 0x7f800000>(args.x, args.count);
+      found.index = First<uint32_t, 0x7f800000>(args.x, count);
       if (found.index >= 0) found.value = At<float>(args.x, found.index);
       break;
   }

@@ -23,7 +23,9 @@ __device__ double Value(uint64_t bits) { return __longlong_as_double(bits); }
 // partials[block] = the first index that the block finds, or kNone.
 template <typename Bits>
 __global__ void __launch_bounds__(cuda::kFoldThreads)
-    FindParts(const Bits* x, int64_t count, int64_t* partials) {
+    FindParts(const Bits* x, int64_t count, const int64_t* row_count,
+              int64_t columns, int64_t* partials) {
+  if (row_count != nullptr) count = min(count, *row_count * columns);
   const int64_t stride = int64_t{gridDim.x} * cuda::kFoldThreads;
   int64_t i = int64_t{blockIdx.x} * cuda::kFoldThreads + threadIdx.x;
   int64_t found = kNone;
@@ -53,7 +55,7 @@ void Find(const FindNonFiniteArgs& args, device::Stream& stream) {
   if (partials == nullptr) return;
   const auto* x = static_cast<const Bits*>(args.x);
   FindParts<<<blocks, cuda::kFoldThreads, 0, device::cuda::Handle(stream)>>>(
-      x, args.count, partials);
+      x, args.count, args.row_count, args.columns, partials);
   device::cuda::CheckLaunch("FindNonFinite", stream);
   cuda::Fold(partials, blocks, kNone, cuda::Least(),
              WriteFound<Bits>{x, args.out}, stream);

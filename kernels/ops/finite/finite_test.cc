@@ -54,6 +54,24 @@ TEST(FiniteTest, FindsTheFirstOfBf16) {
   EXPECT_TRUE(std::isnan(Find(x, DType::kBf16).value));
 }
 
+TEST(FiniteTest, RowsBehindTheCountAreNotLookedAt) {
+  const Vector<int64_t> count = {2};
+  const Vector<float> x = {1, 1, 1, 1, 1, NAN, NAN, NAN, NAN};
+  const auto find = [&](int64_t bound) {
+    Vector<NonFinite> out(1);
+    FindNonFiniteArgs args;
+    args.count = bound;
+    args.x = x.data();
+    args.out = out.data();
+    args.row_count = count.data();
+    args.columns = 3;
+    FindNonFinite(args, InlineStream());
+    return out[0].index;
+  };
+  EXPECT_EQ(find(9), 5);
+  EXPECT_EQ(find(3), -1);
+}
+
 TEST(FiniteTest, NothingIsFinite) {
   EXPECT_EQ(Find(Vector<float>(), DType::kF32).index, -1);
 }

@@ -58,8 +58,8 @@ __device__ void StageRows(const CombineRowsArgs& args, int64_t begin,
   }
 }
 
-// What a thread has summed of the rows of a token.
-template <int kWidth>
+// What a thread has summed of the rows of a token, elements of type T.
+template <int kWidth, typename T>
 struct RoutedSum {
   float partial[kWidth];     // of the rank at hand
   float total[kWidth] = {};  // of the ranks before
@@ -77,7 +77,8 @@ struct RoutedSum {
   __device__ void EndRank() {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
-      total[i] = has_total ? total[i] + partial[i] : partial[i];
+      const float sum = cuda::Rounded<T>(partial[i]);
+      total[i] = has_total ? total[i] + sum : sum;
     }
     has_total = true;
   }
@@ -86,7 +87,7 @@ struct RoutedSum {
 // kWidth columns of a token whose rows are staged; `from` is their first row.
 template <int kWidth, typename T>
 __device__ void SumRouted(const uint32_t* staged, int topk, const T* from,
-                          int64_t hidden, RoutedSum<kWidth>& sum) {
+                          int64_t hidden, RoutedSum<kWidth, T>& sum) {
   using P = Packed<kWidth, T>;
   for (int begin = 0; begin < topk; begin += kRowsAhead) {
     uint32_t rows[kRowsAhead];
@@ -121,7 +122,7 @@ __device__ void CombineToken(const CombineRowsArgs& args, int64_t token,
     P first = {}, second = {};
     if (add1 != nullptr) first = *reinterpret_cast<const P*>(add1 + at);
     if (add2 != nullptr) second = *reinterpret_cast<const P*>(add2 + at);
-    RoutedSum<kWidth> routed;
+    RoutedSum<kWidth, T> routed;
     SumRouted(staged, args.topk, rows + column, args.hidden, routed);
     float sum[kWidth];
     Unpack(add1 != nullptr ? first : second, sum);

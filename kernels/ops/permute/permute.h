@@ -12,6 +12,11 @@
 //   combine backward:  d rows     = GatherRows(d_out, token_of_row)
 //   dispatch backward: CombineRows(d send rows),
 //                      d_topk_prob = GatherElements(d probs, row_of_slot)
+//
+// A rank that has the tokens of all ranks builds the rows of its own experts in
+// the same way, the tokens of rank 0 first. CombineRows then makes its partial
+// sums, one a token, and the rank that a token came from combines those of all
+// ranks, which IndexPartialSums finds.
 #ifndef WEFT_KERNELS_OPS_PERMUTE_PERMUTE_H_
 #define WEFT_KERNELS_OPS_PERMUTE_PERMUTE_H_
 
@@ -21,8 +26,12 @@
 
 namespace weft::ops {
 
-// Requires: -1 <= topk_index < num_experts, and 0 at least unless `rows` is
-// given; the experts of a token differ; tokens * topk and rows < 2^31 - 1.
+// Rows of the experts [first_expert, first_expert + num_experts). With `rows`,
+// slots that chose another are dropped, and those whose row would not be one of
+// them.
+//
+// Requires: topk_index is one of these experts unless `rows` is given; the
+// experts of a token differ; tokens * topk and rows < 2^31 - 1.
 struct BuildPermutationArgs {
   int64_t tokens = 0;
   int64_t topk = 0;
@@ -41,25 +50,45 @@ struct BuildPermutationArgs {
   // With `rows`: those of each expert, which has no more slots. 0: as many as
   // it has slots.
   int64_t expert_rows = 0;
+  int64_t first_expert = 0;
 };
 void BuildPermutation(const BuildPermutationArgs& args, device::Stream& stream);
+
+// Where a rank finds what the ranks that own experts know of its tokens, when
+// each has sent it that of all tokens: rank r's partial sum of token t is row
+// r * tokens + t, what it knows of slot s is element r * tokens * topk + s.
+// Expert e is owned by rank e / experts_per_rank.
+struct IndexPartialSumsArgs {
+  int64_t tokens = 0;
+  int64_t topk = 0;
+  int64_t experts_per_rank = 0;
+  const int32_t* topk_index = nullptr;  // [tokens, topk], -1: dropped
+  int32_t* element_of_slot = nullptr;   // [tokens, topk], -1: the same
+  // Of a token, the partial sums that have a summand, by ascending rank, and
+  // those ranks: what CombineRows takes with experts_per_rank = 1. Then -1.
+  int32_t* sorted_rows = nullptr;   // [tokens, topk]
+  int32_t* sorted_ranks = nullptr;  // [tokens, topk]
+};
+void IndexPartialSums(const IndexPartialSumsArgs& args, device::Stream& stream);
 
 // out[r] = src[index[r]], 0 where that is -1
 struct GatherRowsArgs {
   int64_t rows = 0;
   int64_t hidden = 0;
-  ConstTensor src;                 // [any, hidden]
-  const int32_t* index = nullptr;  // [rows]
-  Tensor out;                      // [rows, hidden], in the format of src
+  ConstTensor src;                     // [any, hidden]
+  const int32_t* index = nullptr;      // [rows]
+  Tensor out;                          // [rows, hidden], in the format of src
+  const int64_t* row_count = nullptr;  // see math/row_count.h
 };
 void GatherRows(const GatherRowsArgs& args, device::Stream& stream);
 
 // out[i] = src[index[i]], 0 where that is -1
 struct GatherElementsArgs {
   int64_t count = 0;
-  const float* src = nullptr;      // [any]
-  const int32_t* index = nullptr;  // [count]
-  float* out = nullptr;            // [count]
+  const float* src = nullptr;          // [any]
+  const int32_t* index = nullptr;      // [count]
+  float* out = nullptr;                // [count]
+  const int64_t* row_count = nullptr;  // see math/row_count.h; of elements
 };
 void GatherElements(const GatherElementsArgs& args, device::Stream& stream);
 
@@ -67,14 +96,13 @@ void GatherElements(const GatherElementsArgs& args, device::Stream& stream);
 // fused with the sum and absent summands left out, where routed[t] sums the
 // rows of token t: first, inside each rank that owns experts, by ascending
 // expert; then those partial sums over ranks ascending. Expert e is owned by
-// rank e / experts_per_rank. The sum of no rows is 0. `out` may be add1 or add2.
+// rank e / experts_per_rank. The sum of no rows is 0. `out` may be add1 or
+// add2.
 //
-// Rows that already are partial sums in fp32, one per (token, rank), are
+// rows, add1, add2 and out have one format, to which each partial sum is
+// rounded. So rows that already are partial sums, one per (token, rank), are
 // combined with experts_per_rank = 1 and ranks in place of experts: the bits
-// are the same.
-//
-// rows, add1, add2 and out have one format. Requires: add1, if `factor` is
-// not 1.
+// are the same. Requires: add1, if `factor` is not 1.
 struct CombineRowsArgs {
   int64_t tokens = 0;
   int64_t topk = 0;

@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/ops/cuda_form.h"
 #include "kernels/ops/math/elements.h"
+#include "kernels/ops/math/row_count.h"
 #include "kernels/ops/permute/permute.h"
 
 namespace weft::ops {
@@ -27,6 +29,16 @@ void SortSlots(int64_t topk, int32_t* rows, int32_t* experts) {
 
 constexpr int64_t kColumns = 256;  // sums held at a time
 
+// In place, `sum` as elements of type T hold it.
+template <typename T>
+void RoundColumns(int64_t columns, float* sum) {
+  if constexpr (!std::is_same_v<T, float>) {
+    simd::ForEach8(columns, [&](int64_t i, auto lanes) {
+      simd::Store(sum + i, Rounded(simd::Load(sum + i, lanes), T()), lanes);
+    });
+  }
+}
+
 // Adds columns [begin, begin + columns) of the rows of one token, in the order
 // the header states. Writes to `total`.
 template <typename T>
@@ -48,6 +60,7 @@ void SumColumns(const CombineRowsArgs& args, int64_t token, int64_t begin,
       const T* row = from + rows[j] * args.hidden;
       for (int64_t i = 0; i < columns; ++i) sum[i] += ToFloat(row[i]);
     }
+    RoundColumns<T>(columns, sum);
     if (sum == total) continue;
     for (int64_t i = 0; i < columns; ++i) total[i] += partial[i];
   }
@@ -82,17 +95,29 @@ void CombineColumns(const CombineRowsArgs& args, int64_t token, int64_t begin,
   ConvertElements(sum, columns, out);
 }
 
+// The expert that a slot chose, counted from the first that gets rows; -1 when
+// it is none of them.
+int64_t ExpertOf(const BuildPermutationArgs& args, int64_t slot) {
+  const int64_t expert = args.topk_index[slot] - args.first_expert;
+  return 0 <= expert && expert < args.num_experts ? expert : -1;
+}
+
+int64_t RowsThatExist(const BuildPermutationArgs& args) {
+  return args.rows > 0 ? args.rows : args.tokens * args.topk;
+}
+
 // The first row of each expert, and the end of the last.
 void FillOffsets(const BuildPermutationArgs& args) {
   int64_t* offsets = args.offsets;
   std::fill_n(offsets, args.num_experts + 1, 0);
   for (int64_t s = 0; s < args.tokens * args.topk; ++s) {
-    if (args.topk_index[s] >= 0) ++offsets[args.topk_index[s] + 1];
+    const int64_t expert = ExpertOf(args, s);
+    if (expert >= 0) ++offsets[expert + 1];
   }
   for (int64_t e = 0; e < args.num_experts; ++e) {
     const int64_t rows =
         args.expert_rows > 0 ? args.expert_rows : offsets[e + 1];
-    offsets[e + 1] = offsets[e] + rows;
+    offsets[e + 1] = std::min(offsets[e] + rows, RowsThatExist(args));
   }
 }
 
@@ -109,11 +134,12 @@ void BuildPermutation(const BuildPermutationArgs& args,
   FillOffsets(args);
   // offsets[e] is the next free row of e while rows are handed out.
   for (int64_t s = 0; s < slots; ++s) {
-    const int32_t expert = args.topk_index[s];
-    const int64_t row = expert < 0 ? -1 : args.offsets[expert]++;
+    const int64_t expert = ExpertOf(args, s);
+    int64_t row = expert < 0 ? -1 : args.offsets[expert]++;
+    if (row >= RowsThatExist(args)) row = -1;
     args.row_of_slot[s] = static_cast<int32_t>(row);
     args.sorted_rows[s] = static_cast<int32_t>(row);
-    args.sorted_experts[s] = expert;
+    args.sorted_experts[s] = row < 0 ? -1 : args.topk_index[s];
     if (row < 0) continue;
     args.slot_of_row[row] = static_cast<int32_t>(s);
     args.token_of_row[row] = static_cast<int32_t>(s / args.topk);
@@ -124,10 +150,38 @@ void BuildPermutation(const BuildPermutationArgs& args,
   }
 }
 
+void IndexPartialSums(const IndexPartialSumsArgs& args,
+                      device::Stream& stream) {
+  if (RunOnCuda<&IndexPartialSums>(args, stream)) return;
+  for (int64_t t = 0; t < args.tokens; ++t) {
+    int32_t* const ranks = args.sorted_ranks + t * args.topk;
+    int32_t* end = ranks;
+    for (int64_t s = t * args.topk; s < (t + 1) * args.topk; ++s) {
+      const int32_t expert = args.topk_index[s];
+      args.element_of_slot[s] = -1;
+      if (expert < 0) continue;
+      const auto rank = static_cast<int32_t>(expert / args.experts_per_rank);
+      args.element_of_slot[s] =
+          static_cast<int32_t>(rank * args.tokens * args.topk + s);
+      int32_t* const place = std::lower_bound(ranks, end, rank);
+      if (place != end && *place == rank) continue;
+      std::copy_backward(place, end, end + 1);
+      *place = rank;
+      ++end;
+    }
+    std::fill(end, ranks + args.topk, -1);
+    for (int64_t j = 0; j < args.topk; ++j) {
+      const int64_t row = ranks[j] < 0 ? -1 : ranks[j] * args.tokens + t;
+      args.sorted_rows[t * args.topk + j] = static_cast<int32_t>(row);
+    }
+  }
+}
+
 void GatherRows(const GatherRowsArgs& args, device::Stream& stream) {
   if (RunOnCuda<&GatherRows>(args, stream)) return;
   const int64_t row_bytes = args.hidden * SizeOf(args.src.dtype);
-  for (int64_t r = 0; r < args.rows; ++r) {
+  const int64_t rows = RowsOf(args.rows, args.row_count);
+  for (int64_t r = 0; r < rows; ++r) {
     void* out = (args.out + r * args.hidden).data;
     if (args.index[r] < 0) {
       std::memset(out, 0, row_bytes);
@@ -140,7 +194,8 @@ void GatherRows(const GatherRowsArgs& args, device::Stream& stream) {
 
 void GatherElements(const GatherElementsArgs& args, device::Stream& stream) {
   if (RunOnCuda<&GatherElements>(args, stream)) return;
-  for (int64_t i = 0; i < args.count; ++i) {
+  const int64_t count = RowsOf(args.count, args.row_count);
+  for (int64_t i = 0; i < count; ++i) {
     args.out[i] = args.index[i] < 0 ? 0.0f : args.src[args.index[i]];
   }
 }

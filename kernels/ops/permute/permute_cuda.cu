@@ -6,6 +6,7 @@
 #include "kernels/device/cuda/launch.h"
 #include "kernels/ops/cuda_form.h"
 #include "kernels/ops/math/cuda.cuh"
+#include "kernels/ops/math/row_count.h"
 #include "kernels/ops/permute/permute.h"
 
 namespace weft::ops {
@@ -20,6 +21,18 @@ constexpr int kWarpSlots = 64;
 constexpr int kTile = kWarps * kWarpSlots;
 constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 
+// The expert that a slot chose, counted from the first that gets rows; -1 when
+// it is none of them.
+__device__ int ExpertOf(const BuildPermutationArgs& args, int64_t slot) {
+  const int64_t expert = args.topk_index[slot] - args.first_expert;
+  return 0 <= expert && expert < args.num_experts ? static_cast<int>(expert)
+                                                  : -1;
+}
+
+__host__ __device__ int64_t RowsThatExist(const BuildPermutationArgs& args) {
+  return args.rows > 0 ? args.rows : args.tokens * args.topk;
+}
+
 // counts[tile, e] = slots of the tile that chose e.
 __global__ void __launch_bounds__(kThreads)
     TileCounts(BuildPermutationArgs args, int64_t slots, int* counts) {
@@ -29,7 +42,7 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   const int64_t begin = int64_t{blockIdx.x} * kTile;
   for (int i = threadIdx.x; i < kTile && begin + i < slots; i += kThreads) {
-    const int expert = args.topk_index[begin + i];
+    const int expert = ExpertOf(args, begin + i);
     if (expert >= 0) atomicAdd(&of_tile[expert], 1);
   }
   __syncthreads();
@@ -89,7 +102,9 @@ __device__ int SumsBefore(int* values, int count) {
   return carry;
 }
 
-// Writes all that is known of a slot once its row is; without one both are -1.
+// Writes all that is known of a slot once its row is; without one that is -1.
+// Rows ascend with experts, so slots for which there are no rows any more come
+// after those that have one.
 __device__ void WriteSlot(const BuildPermutationArgs& args, int slot,
                           int expert, int row) {
   const int topk = args.topk;
@@ -102,12 +117,12 @@ __device__ void WriteSlot(const BuildPermutationArgs& args, int slot,
   }
   int place = first;
   for (int other = first; other < first + topk; ++other) {
-    const unsigned of_other = args.topk_index[other];
+    const unsigned of_other = ExpertOf(args, other);
     const unsigned own = expert;  // -1 comes last
     place += of_other < own || (of_other == own && other < slot);
   }
   args.sorted_rows[place] = row;
-  args.sorted_experts[place] = expert;
+  args.sorted_experts[place] = row >= 0 ? args.topk_index[slot] : -1;
 }
 
 // Gives the slots of one warp their rows, in order; next[e] is the first free
@@ -117,10 +132,11 @@ __device__ void AssignWarp(const BuildPermutationArgs& args, int64_t begin,
   const unsigned below = (1u << (threadIdx.x % 32)) - 1;
   for (int64_t at = begin; at < begin + kWarpSlots && at < slots; at += 32) {
     const int64_t slot = at + threadIdx.x % 32;
-    const int expert = slot < slots ? args.topk_index[slot] : -1;
+    const int expert = slot < slots ? ExpertOf(args, slot) : -1;
     const unsigned peers = __match_any_sync(kAllLanes, expert);
     const int rank = __popc(peers & below);
-    const int row = expert >= 0 ? next[expert] + rank : -1;
+    int row = expert >= 0 ? next[expert] + rank : -1;
+    if (row >= RowsThatExist(args)) row = -1;
     __syncwarp();
     if (expert >= 0 && rank == 0) next[expert] += __popc(peers);
     __syncwarp();
@@ -144,16 +160,20 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   if (warp == 0) {
     const int sum = SumsBefore(first, experts);
-    if (blockIdx.x == 0 && threadIdx.x == 0) args.offsets[experts] = sum;
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+      args.offsets[experts] = min(int64_t{sum}, RowsThatExist(args));
+    }
   }
   const int64_t begin = int64_t{blockIdx.x} * kTile + warp * kWarpSlots;
   for (int i = threadIdx.x % 32; i < kWarpSlots && begin + i < slots; i += 32) {
-    const int expert = args.topk_index[begin + i];
+    const int expert = ExpertOf(args, begin + i);
     if (expert >= 0) atomicAdd(&next[warp * experts + expert], 1);
   }
   __syncthreads();
   for (int e = threadIdx.x; e < experts; e += kThreads) {
-    if (blockIdx.x == 0) args.offsets[e] = first[e];
+    if (blockIdx.x == 0) {
+      args.offsets[e] = min(int64_t{first[e]}, RowsThatExist(args));
+    }
     int row = first[e] + before[int64_t{blockIdx.x} * experts + e];
     for (int w = 0; w < kWarps; ++w) {
       const int count = next[w * experts + e];
@@ -206,6 +226,41 @@ void Build(const BuildPermutationArgs& args, device::Stream& stream) {
   CheckLaunch("BuildPermutation", stream);
 }
 
+// A thread a token.
+__global__ void __launch_bounds__(kThreads)
+    IndexTokens(IndexPartialSumsArgs args) {
+  const int64_t token = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (token >= args.tokens) return;
+  const int topk = args.topk;
+  int32_t* const ranks = args.sorted_ranks + token * topk;
+  int count = 0;
+  for (int64_t s = token * topk; s < (token + 1) * topk; ++s) {
+    const int expert = args.topk_index[s];
+    const int64_t rank = expert / args.experts_per_rank;
+    args.element_of_slot[s] =
+        expert < 0 ? -1 : static_cast<int>(rank * args.tokens * topk + s);
+    if (expert < 0) continue;
+    int place = count;
+    while (place > 0 && ranks[place - 1] > rank) --place;
+    if (place > 0 && ranks[place - 1] == rank) continue;
+    for (int j = count; j > place; --j) ranks[j] = ranks[j - 1];
+    ranks[place] = rank;
+    ++count;
+  }
+  for (int j = 0; j < topk; ++j) {
+    if (j >= count) ranks[j] = -1;
+    args.sorted_rows[token * topk + j] =
+        j < count ? static_cast<int>(ranks[j] * args.tokens + token) : -1;
+  }
+}
+
+void IndexSums(const IndexPartialSumsArgs& args, device::Stream& stream) {
+  if (args.tokens == 0) return;
+  IndexTokens<<<cuda::CeilDiv(args.tokens, kThreads), kThreads, 0,
+                Handle(stream)>>>(args);
+  CheckLaunch("IndexPartialSums", stream);
+}
+
 // Rows that a thread copies at a time.
 constexpr int kRowsAtOnce = 4;
 
@@ -213,10 +268,12 @@ constexpr int kRowsAtOnce = 4;
 // y * kRowsAtOnce rows.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    CopyRows(int64_t rows, int64_t width, const T* src, const int32_t* index,
-             T* out) {
+    CopyRows(int64_t max_rows, const int64_t* row_count, int64_t width,
+             const T* src, const int32_t* index, T* out) {
+  const int64_t rows = RowsOf(max_rows, row_count);
   const int64_t first =
       (int64_t{blockIdx.x} * blockDim.y + threadIdx.y) * kRowsAtOnce;
+  if (first >= rows) return;
   const T* from[kRowsAtOnce];  // null: zeros
 #pragma unroll
   for (int r = 0; r < kRowsAtOnce; ++r) {
@@ -242,8 +299,8 @@ void LaunchCopyRows(const GatherRowsArgs& args, device::Stream& stream) {
   const dim3 block = cuda::RowBlock<kThreads>(width);
   const int64_t blocks = cuda::CeilDiv(args.rows, kRowsAtOnce * block.y);
   CopyRows<<<blocks, block, 0, Handle(stream)>>>(
-      args.rows, width, static_cast<const T*>(args.src.data), args.index,
-      static_cast<T*>(args.out.data));
+      args.rows, args.row_count, width, static_cast<const T*>(args.src.data),
+      args.index, static_cast<T*>(args.out.data));
   CheckLaunch("GatherRows", stream);
 }
 
@@ -265,7 +322,7 @@ void Gather(const GatherRowsArgs& args, device::Stream& stream) {
 __global__ void __launch_bounds__(kThreads)
     CopyElements(GatherElementsArgs args) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= args.count) return;
+  if (i >= RowsOf(args.count, args.row_count)) return;
   args.out[i] = args.index[i] >= 0 ? args.src[args.index[i]] : 0.0f;
 }
 
@@ -278,6 +335,7 @@ void GatherElementsOf(const GatherElementsArgs& args, device::Stream& stream) {
 
 [[maybe_unused]] const bool kRegistered[] = {
     RegisterCudaForm<&BuildPermutation>(&Build),
+    RegisterCudaForm<&IndexPartialSums>(&IndexSums),
     RegisterCudaForm<&GatherRows>(&Gather),
     RegisterCudaForm<&GatherElements>(&GatherElementsOf)};
 

@@ -1,5 +1,6 @@
 #include "kernels/ops/cuda_form.h"
 #include "kernels/ops/math/elements.h"
+#include "kernels/ops/math/row_count.h"
 #include "kernels/ops/squared_relu/squared_relu.h"
 
 namespace weft::ops {
@@ -13,7 +14,8 @@ F8 Relu(F8 x) { return x < 0.0f ? F8{} : x; }
 
 template <typename T>
 void Forward(const SquaredReluForwardArgs& args) {
-  for (int64_t row = 0; row < args.rows; ++row) {
+  const int64_t rows = RowsOf(args.rows, args.row_count);
+  for (int64_t row = 0; row < rows; ++row) {
     const T* x = Elements<T>(args.x) + row * args.ffn;
     T* out = Elements<T>(args.out) + row * args.ffn;
     const float prob = args.prob != nullptr ? args.prob[row] : 1.0f;
@@ -26,7 +28,8 @@ void Forward(const SquaredReluForwardArgs& args) {
 
 template <typename T>
 void Backward(const SquaredReluBackwardArgs& args) {
-  for (int64_t row = 0; row < args.rows; ++row) {
+  const int64_t rows = RowsOf(args.rows, args.row_count);
+  for (int64_t row = 0; row < rows; ++row) {
     const T* x = Elements<T>(args.x) + row * args.ffn;
     const T* d_out = Elements<T>(args.d_out) + row * args.ffn;
     T* d_x = Elements<T>(args.d_x) + row * args.ffn;

@@ -66,6 +66,24 @@ TEST_P(SquaredReluAtSize, BitsDependOnValuesAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, SquaredReluAtSize, testing::ActivationSizes());
 
+TEST(SquaredReluTest, RowsBehindTheCountAreLeftAlone) {
+  const testing::Vector<int64_t> count = {1};
+  const Floats x = {3, NAN};
+  const Floats prob = {0.5f, NAN};
+  Floats out = {-7, -7};
+  SquaredReluForward({2, 1, x.data(), prob.data(), out.data(), count.data()},
+                     InlineStream());
+  EXPECT_EQ(out, (Floats{4.5f, -7}));
+  const Floats d_out = {1, NAN};
+  Floats d = {-7, -7};
+  Floats d_prob = {-7, -7};
+  SquaredReluBackward({2, 1, x.data(), prob.data(), d_out.data(), d.data(),
+                       d_prob.data(), count.data()},
+                      InlineStream());
+  EXPECT_EQ(d, (Floats{3, -7}));
+  EXPECT_EQ(d_prob, (Floats{9, -7}));
+}
+
 TEST(SquaredReluTest, WhatIsNotANumberShows) {
   const Floats x = {NAN, -1};
   Floats out = Unwritten(2);

@@ -19,9 +19,10 @@ namespace weft::ops {
 struct SwigluForwardArgs {
   int64_t rows = 0;
   int64_t ffn = 0;
-  ConstTensor gate_up;          // [rows, 2 * ffn], gate half first
-  const float* prob = nullptr;  // [rows], or null: 1
-  Tensor out;                   // [rows, ffn]
+  ConstTensor gate_up;                 // [rows, 2 * ffn], gate half first
+  const float* prob = nullptr;         // [rows], or null: 1
+  Tensor out;                          // [rows, ffn]
+  const int64_t* row_count = nullptr;  // see math/row_count.h
 };
 void SwigluForward(const SwigluForwardArgs& args, device::Stream& stream);
 
@@ -29,11 +30,12 @@ void SwigluForward(const SwigluForwardArgs& args, device::Stream& stream);
 struct SwigluBackwardArgs {
   int64_t rows = 0;
   int64_t ffn = 0;
-  ConstTensor gate_up;          // [rows, 2 * ffn]
-  const float* prob = nullptr;  // [rows], or null: 1
-  ConstTensor d_out;            // [rows, ffn]
-  Tensor d_gate_up;             // [rows, 2 * ffn]
-  float* d_prob = nullptr;      // [rows], or null: not wanted
+  ConstTensor gate_up;                 // [rows, 2 * ffn]
+  const float* prob = nullptr;         // [rows], or null: 1
+  ConstTensor d_out;                   // [rows, ffn]
+  Tensor d_gate_up;                    // [rows, 2 * ffn]
+  float* d_prob = nullptr;             // [rows], or null: not wanted
+  const int64_t* row_count = nullptr;  // see math/row_count.h
 };
 void SwigluBackward(const SwigluBackwardArgs& args, device::Stream& stream);
 

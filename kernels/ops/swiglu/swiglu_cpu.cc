@@ -1,5 +1,6 @@
 #include "kernels/ops/cuda_form.h"
 #include "kernels/ops/math/elements.h"
+#include "kernels/ops/math/row_count.h"
 #include "kernels/ops/math/vec_math.h"
 #include "kernels/ops/swiglu/swiglu.h"
 
@@ -11,7 +12,8 @@ using simd::F8;
 
 template <typename T>
 void Forward(const SwigluForwardArgs& args) {
-  for (int64_t row = 0; row < args.rows; ++row) {
+  const int64_t rows = RowsOf(args.rows, args.row_count);
+  for (int64_t row = 0; row < rows; ++row) {
     const T* gate = Elements<T>(args.gate_up) + row * 2 * args.ffn;
     const T* up = gate + args.ffn;
     T* out = Elements<T>(args.out) + row * args.ffn;
@@ -26,7 +28,8 @@ void Forward(const SwigluForwardArgs& args) {
 
 template <typename T>
 void Backward(const SwigluBackwardArgs& args) {
-  for (int64_t row = 0; row < args.rows; ++row) {
+  const int64_t rows = RowsOf(args.rows, args.row_count);
+  for (int64_t row = 0; row < rows; ++row) {
     const T* gate = Elements<T>(args.gate_up) + row * 2 * args.ffn;
     const T* up = gate + args.ffn;
     const T* d_out = Elements<T>(args.d_out) + row * args.ffn;

@@ -2,6 +2,7 @@
 #include "kernels/device/cuda/launch.h"
 #include "kernels/ops/cuda_form.h"
 #include "kernels/ops/math/pack.cuh"
+#include "kernels/ops/math/row_count.h"
 #include "kernels/ops/math/sigmoid.cuh"
 #include "kernels/ops/swiglu/swiglu.h"
 
@@ -23,6 +24,7 @@ template <typename T, bool kAligned>
 __global__ void __launch_bounds__(cuda::kMaxRowThreads)
     ForwardKernel(const SwigluForwardArgs args) {
   const int64_t row = blockIdx.x;
+  if (row >= RowsOf(args.rows, args.row_count)) return;
   const int64_t ffn = args.ffn;
   const T* gate = Elements<T>(args.gate_up) + row * 2 * ffn;
   const T* up = gate + ffn;
@@ -66,6 +68,7 @@ template <typename T, bool kAligned>
 __global__ void __launch_bounds__(cuda::kMaxRowThreads)
     BackwardKernel(const SwigluBackwardArgs args) {
   const int64_t row = blockIdx.x;
+  if (row >= RowsOf(args.rows, args.row_count)) return;
   const int64_t ffn = args.ffn;
   const T* gate = Elements<T>(args.gate_up) + row * 2 * ffn;
   const T* d_out = Elements<T>(args.d_out) + row * ffn;

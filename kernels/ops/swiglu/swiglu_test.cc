@@ -12,6 +12,7 @@ namespace {
 using testing::Close;
 using testing::Floats;
 using testing::InlineStream;
+using testing::ToDoubles;
 using testing::Unwritten;
 
 double Gated(const double* x, int64_t ffn) {
@@ -68,6 +69,28 @@ TEST_P(SwigluAtSize, BitsDependOnValuesAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, SwigluAtSize, testing::ActivationSizes());
+
+TEST(SwigluTest, RowsBehindTheCountAreLeftAlone) {
+  const testing::Vector<int64_t> count = {1};
+  const Floats gate_up = {1, 2, NAN, NAN};
+  const Floats prob = {0.5f, NAN};
+  Floats out = {-7, -7};
+  SwigluForward({2, 1, gate_up.data(), prob.data(), out.data(), count.data()},
+                InlineStream());
+  EXPECT_FLOAT_EQ(out[0], 0.5 * Gated(ToDoubles(gate_up).data(), 1));
+  EXPECT_EQ(out[1], -7);
+  const Floats d_out = {1, NAN};
+  Floats d = {-7, -7, -7, -7};
+  Floats d_prob = {-7, -7};
+  SwigluBackward({2, 1, gate_up.data(), prob.data(), d_out.data(), d.data(),
+                  d_prob.data(), count.data()},
+                 InlineStream());
+  EXPECT_FLOAT_EQ(d_prob[0], 2 * out[0]);
+  EXPECT_NE(d[0], -7);
+  EXPECT_EQ(d[2], -7);
+  EXPECT_EQ(d[3], -7);
+  EXPECT_EQ(d_prob[1], -7);
+}
 
 TEST(SwigluTest, SaturatedGatesStayFinite) {
   const Floats gate_up = {-500, 500, -90, 1, 2, 3};
