@@ -18,7 +18,6 @@ constexpr char kConfig[] = "config.json";
 constexpr char kSingle[] = "model.safetensors";
 constexpr char kIndex[] = "model.safetensors.index.json";
 constexpr char kHead[] = "lm_head.weight";
-constexpr char kEmbeddings[] = "model.embed_tokens.weight";
 
 absl::StatusOr<HfConfig> OpenConfig(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/", kConfig);
@@ -102,8 +101,13 @@ HuggingFaceCheckpoint::HuggingFaceCheckpoint(const std::string& folder,
       }) {}
 
 bool HuggingFaceCheckpoint::HasTiedCopy() const {
+  model::ParamDecl table;
+  table.name = "embedding.table";
+  table.shape = {config_.model.vocab_size(), config_.model.hidden_size()};
+  const auto slices = HfTensorsOf(config_.family, config_.model, table);
+  if (!slices.ok()) return false;
   const SafetensorsView* head = tensors_.Find(kHead);
-  const SafetensorsView* embeddings = tensors_.Find(kEmbeddings);
+  const SafetensorsView* embeddings = tensors_.Find(slices->front().name);
   return config_.model.tie_embeddings() && head != nullptr &&
          embeddings != nullptr && head->type == embeddings->type &&
          head->shape == embeddings->shape && head->bytes == embeddings->bytes;

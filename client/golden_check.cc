@@ -5,7 +5,9 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "client/golden_taps.h"
@@ -90,16 +92,26 @@ GoldenRow CompareGradients(const std::vector<TensorPair>& tensors,
   return row;
 }
 
+bool ChangesCoarsely(absl::string_view tensor) {
+  return absl::EndsWith(tensor, ".A_log") || absl::EndsWith(tensor, ".D") ||
+         absl::EndsWith(tensor, ".dt_bias");
+}
+
 // Requires: `initial` are the same tensors.
-GoldenRow CompareChange(const std::vector<TensorPair>& tensors,
-                        const std::vector<TensorPair>& initial, double bound) {
-  GoldenRow row = {"change of parameters", "", 0, bound};
+std::vector<GoldenRow> CompareChange(const std::vector<TensorPair>& tensors,
+                                     const std::vector<TensorPair>& initial,
+                                     const GoldenBounds& bounds) {
+  GoldenRow fine = {"change of parameters", "", 0, *bounds.change};
+  GoldenRow coarse = {"change of A_log, dt_bias, D", "", 0,
+                      bounds.coarse_change};
   for (size_t i = 0; i < tensors.size(); ++i) {
     Worsen(
-        row, tensors[i].name,
+        ChangesCoarsely(tensors[i].name) ? coarse : fine, tensors[i].name,
         NormError(tensors[i].actual, tensors[i].expected, initial[i].expected));
   }
-  return row;
+  std::vector<GoldenRow> rows = {fine};
+  if (!coarse.worst.empty()) rows.push_back(coarse);
+  return rows;
 }
 
 // An element and how far it is off.
@@ -151,7 +163,7 @@ absl::StatusOr<std::vector<GoldenRow>> CompareParameters(
     ASSIGN_OR_RETURN(
         const std::vector<TensorPair> initial,
         ReadTensorPairs(golden, artifacts + "/parameters", kInitialTensors));
-    rows.push_back(CompareChange(tensors, initial, *golden.bounds.change));
+    rows = CompareChange(tensors, initial, golden.bounds);
   }
   if (golden.bounds.parameters.has_value()) {
     for (GoldenRow& row : CompareElements(tensors, golden.bounds)) {

@@ -2,9 +2,13 @@
 
 #include <cstring>
 #include <limits>
+#include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "schedule/rules/validate.h"
 
 namespace weft::client {
 
@@ -67,6 +71,17 @@ std::vector<float> FloatsOf(const checkpoint::SafetensorsView& view) {
   std::vector<float> values(view.elements());
   std::memcpy(values.data(), view.bytes.data(), view.bytes.size());
   return values;
+}
+
+absl::Status CheckModelIsLegal(const v1::TrainingJob& job) {
+  std::vector<schedule::Violation> of_model;
+  for (schedule::Violation& violation : schedule::Validate(job).violations) {
+    const absl::string_view field = violation.field;
+    if (field == "model" || absl::StartsWith(field, "model.")) {
+      of_model.push_back(std::move(violation));
+    }
+  }
+  return of_model.empty() ? absl::OkStatus() : schedule::ToStatus(of_model);
 }
 
 schedule::Plan DeclareOneSequence(v1::TrainingJob job) {

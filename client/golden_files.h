@@ -36,6 +36,11 @@ absl::StatusOr<std::vector<int32_t>> TokensOf(
 // The elements of an F32 tensor.
 std::vector<float> FloatsOf(const checkpoint::SafetensorsView& view);
 
+// INVALID_ARGUMENT, with the fields, when no job may have the model of `job`:
+// it asks for what Weft does not do. What `job` lacks beside its model is not
+// missed.
+absl::Status CheckModelIsLegal(const v1::TrainingJob& job);
+
 // What the model of a job declares when one rank trains it on one sequence a
 // step: its parameters are those of the whole model.
 schedule::Plan DeclareOneSequence(v1::TrainingJob job);

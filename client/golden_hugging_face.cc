@@ -113,6 +113,7 @@ absl::Status ReadHuggingFaceCase(GoldenCase& golden) {
   ASSIGN_OR_RETURN(const checkpoint::HfConfig config,
                    checkpoint::ParseHfConfig(text), _ << "config.json");
   *golden.job.mutable_model() = config.model;
+  RETURN_IF_ERROR(CheckModelIsLegal(golden.job));
   golden.job.mutable_init()->set_hugging_face(golden.folder);
   golden.names = [config](const model::ParamDecl& param) {
     return checkpoint::HfTensorsOf(config.family, config.model, param);

@@ -208,6 +208,7 @@ absl::Status ReadMegatronCase(GoldenCase& golden) {
   v1::TrainingJob& job = golden.job;
   *job.mutable_model() = config.model;
   *job.mutable_loss() = config.loss;
+  RETURN_IF_ERROR(CheckModelIsLegal(job));
   job.mutable_init()->set_megatron(golden.folder);
   golden.bounds.norms = 2e-5;
   golden.bounds.parameters = 2e-5;

@@ -200,6 +200,19 @@ class GoldenTest : public ::testing::Test {
   const Values final_ = MakeValues(1.001f);
 };
 
+// What no job may have is told as the rules of jobs say it, before weights are
+// looked at.
+TEST_F(GoldenTest, AModelThatIsNotSupportedIsRefusedByItsFields) {
+  WriteText(model() + "/config.json",
+            R"({"model_type": "mixtral", "vocab_size": 3, "hidden_size": 2,
+                "intermediate_size": 1, "num_hidden_layers": 1, "head_dim": 2,
+                "num_attention_heads": 1, "num_key_value_heads": 1,
+                "num_experts_per_tok": 1})");
+  EXPECT_THAT(ReadGoldenCase(model()).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("model.moe.top_k")));
+}
+
 TEST_F(GoldenTest, AJobThatGivesTheReferenceHoldsEverywhere) {
   const auto rows = Check(gradients_, final_);
   EXPECT_EQ(rows.size(), 5);

@@ -11,17 +11,29 @@
 namespace weft::checkpoint {
 
 // Architectures whose checkpoints can be read; "model_type" in config.json.
-enum class HfFamily : uint8_t { kLlama, kMixtral, kQwen2Moe, kQwen3Moe };
+enum class HfFamily : uint8_t {
+  kLlama,
+  kMixtral,
+  kQwen2Moe,
+  kQwen3Moe,
+  kDeepseekV3,
+  kMamba2,
+  kBamba,
+  kGraniteMoeHybrid,
+  kNemotronH,
+};
 
 // The "model_type" of a family, e.g. "qwen3_moe".
 absl::string_view Name(HfFamily family);
 
 struct HfConfig {
   HfFamily family = HfFamily::kLlama;
-  // What follows from the text, with defaults written out: num_kv_heads,
-  // head_dim, rope_theta, norm_epsilon and top_k_normalization are always set.
-  // ffn_hidden_size is set when some layer is dense, moe when some layer is
-  // not. init_std is not.
+  // What follows from the text, with defaults written out: norm_epsilon is
+  // always set, and so are, where there are layers that have them, num_kv_heads
+  // and head_dim (but with MLA), rope_theta, and what moe, mla and mamba hold.
+  // ffn_hidden_size is set when some layer is dense, moe when some layer has
+  // experts. Families from DeepSeek-V3 on have a pattern: a group for each
+  // decoder layer of two halves, a symbol for each of one. init_std is not set.
   v1::ModelConfig model;
 };
 

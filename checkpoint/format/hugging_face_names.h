@@ -20,10 +20,13 @@ namespace weft::checkpoint {
 //   experts.down                  for each expert: down
 //   the rest                      one tensor
 //
+// GraniteMoeHybrid has gate and up, and all experts, in one tensor each.
+//
 // Requires: `config` is from ParseHfConfig.
 // Guarantees: the elements of the tensors are as many as those of param.shape.
 // INVALID_ARGUMENT, naming the parameter, when it is none of a decoder's, or
-// its shape is not the one that follows from `config`.
+// its shape is not the one that follows from `config`. Layer N of the model is
+// layer N there: a group of the pattern, or a symbol by itself.
 absl::StatusOr<std::vector<TensorSlice>> HfTensorsOf(
     HfFamily family, const v1::ModelConfig& config,
     const model::ParamDecl& param);

@@ -216,7 +216,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"NoExperts",
                 "layers.0.experts.down",
                 {2, 4, 3},
-                "config.json makes it [0, 4, 0]"}),
+                "has no name in a llama"}),
     [](const auto& info) { return info.param.what; });
 
 }  // namespace

@@ -163,6 +163,23 @@ double FieldReader::Number(const char* name, double fallback, bool nullable) {
   return fallback;
 }
 
+std::vector<double> FieldReader::Numbers(const char* name,
+                                         std::vector<double> fallback) {
+  const json* list = Take(name);
+  if (list == nullptr) return fallback;
+  std::vector<double> numbers;
+  if (list->is_array() && list->size() == fallback.size()) {
+    for (const json& element : *list) {
+      const std::optional<double> number = NumberOf(element);
+      if (!number.has_value() || std::isnan(*number)) break;
+      numbers.push_back(*number);
+    }
+  }
+  if (numbers.size() == fallback.size()) return numbers;
+  Refuse(name, absl::StrCat("must be a list of ", fallback.size(), " numbers"));
+  return fallback;
+}
+
 void FieldReader::Refuse(const char* name, absl::string_view rule) {
   refused_.insert(name);
   const auto it = object_.find(name);

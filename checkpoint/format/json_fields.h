@@ -68,6 +68,8 @@ class FieldReader {
   bool Boolean(const char* name, bool fallback);
   // Finite.
   double Number(const char* name, double fallback, bool nullable = false);
+  // A list of as many numbers as `fallback`, which may be infinite, not NaN.
+  std::vector<double> Numbers(const char* name, std::vector<double> fallback);
 
   // Refuses a field that has been read: what `rule` says must hold.
   void Refuse(const char* name, absl::string_view rule);

@@ -1,5 +1,6 @@
 #include "checkpoint/format/json_fields.h"
 
+#include <cmath>
 #include <string>
 
 #include "absl/status/status.h"
@@ -77,6 +78,20 @@ TEST(FieldReaderTest, ReadsFieldsAndTheirFallbacks) {
   EXPECT_FALSE(fields.IsGiven("absent"));
   fields.RefuseTheRest("is not known");
   EXPECT_THAT(fields.refusals(), IsEmpty());
+}
+
+TEST(FieldReaderTest, ReadsListsOfNumbersThatMayBeInfinite) {
+  const json object = json::parse(
+      R"({"a": [0, {"__float__": "Infinity"}], "b": [1], "c": 1,
+          "d": [0, {"__float__": "NaN"}], "e": [0, "1"]})");
+  FieldReader fields(object);
+  EXPECT_THAT(fields.Numbers("a", {1, 2}), ElementsAre(0, INFINITY));
+  EXPECT_THAT(fields.Numbers("absent", {1, 2}), ElementsAre(1, 2));
+  EXPECT_THAT(fields.refusals(), IsEmpty());
+  for (const char* name : {"b", "c", "d", "e"}) {
+    EXPECT_THAT(fields.Numbers(name, {1, 2}), ElementsAre(1, 2)) << name;
+    EXPECT_FALSE(fields.AreFine({name})) << name;
+  }
 }
 
 TEST(FieldReaderTest, CollectsRefusals) {

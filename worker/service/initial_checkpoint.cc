@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -88,6 +89,34 @@ constexpr Field kFields[] = {
     {"norm_epsilon", [](const Shape& s) { return Text(s.norm_epsilon); }},
 };
 
+// Layers as model.pattern has them, a group for each where it is left out.
+std::string PatternOf(const v1::ModelConfig& model) {
+  if (!model.pattern().empty()) return model.pattern();
+  std::string pattern;
+  for (int layer = 0; layer < model.num_layers(); ++layer) {
+    const bool is_dense =
+        !model.has_moe() || absl::c_linear_search(model.dense_layers(), layer);
+    pattern.append(
+        {'[', model.has_mla() ? '+' : '*', is_dense ? '-' : 'E', ']'});
+  }
+  return pattern;
+}
+
+// Where layers are of other kinds, sizes say nothing: only the pattern is told.
+absl::Status CheckSamePattern(const v1::ModelConfig& ours,
+                              const v1::ModelConfig& theirs) {
+  if (ours.pattern().empty() && theirs.pattern().empty() &&
+      ours.has_mla() == theirs.has_mla()) {
+    return absl::OkStatus();  // fields of the layers tell more
+  }
+  const std::string our_pattern = PatternOf(ours);
+  const std::string their_pattern = PatternOf(theirs);
+  if (our_pattern == their_pattern) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the checkpoint is of another model: model.pattern=", our_pattern,
+      ", the checkpoint has ", their_pattern));
+}
+
 // A checkpoint as the engine sees it.
 template <typename Checkpoint>
 class CheckpointWeights : public exec::InitialWeights {
@@ -133,6 +162,7 @@ OpenedWeights OpenMegatron(const v1::TrainingJob& job,
 
 absl::Status CheckSameModel(const v1::TrainingJob& job,
                             const v1::ModelConfig& checkpoint) {
+  RETURN_IF_ERROR(CheckSamePattern(job.model(), checkpoint));
   v1::TrainingJob other = job;
   *other.mutable_model() = checkpoint;
   const Shape ours = model::ShapeOf(job);

@@ -87,6 +87,17 @@ TEST(CheckSameModelTest, EveryFieldThatDiffersIsNamedWithBothValues) {
   }
 }
 
+TEST(CheckSameModelTest, APatternIsComparedBeforeSizes) {
+  v1::ModelConfig mixers = ModelWith("pattern: 'MMM'");
+  mixers.clear_attention();
+  EXPECT_THAT(
+      CheckSameModel(Job(), mixers),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("model.pattern=[*-][*E][*E], the checkpoint has "
+                         "MMM")));
+  EXPECT_OK(CheckSameModel(Job(), ModelWith("pattern: '[*-][*E][*E]'")));
+}
+
 TEST(CheckSameModelTest, AllDifferencesAreToldAtOnce) {
   EXPECT_THAT(
       CheckSameModel(Job(), ModelWith("vocab_size: 30 tie_embeddings: true")),
