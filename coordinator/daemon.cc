@@ -5,15 +5,12 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <random>
 #include <string>
 #include <system_error>
-#include <thread>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
@@ -23,8 +20,8 @@
 #include "base/clock.h"
 #include "base/file/atomic_file.h"
 #include "base/logging.h"
-#include "base/mutex.h"
 #include "base/status_macros.h"
+#include "base/ticker.h"
 #include "coordinator/core/dispatcher.h"
 #include "coordinator/core/schedule_compiler.h"
 #include "coordinator/http/http_server.h"
@@ -40,6 +37,8 @@ namespace weft::coordinator {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(100);
+// How often the answer to probes is brought up to date.
+constexpr absl::Duration kHealthPeriod = absl::Milliseconds(500);
 // What calls under way get to end in.
 constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
 
@@ -86,38 +85,6 @@ absl::Status CheckOptions(const Daemon::Options& options) {
   return absl::OkStatus();
 }
 
-// Calls a function every so often, on a thread of its own.
-class Ticker {
- public:
-  Ticker(absl::Duration period, std::function<void()> call)
-      : thread_([this, period, call = std::move(call)] {
-          while (!StopsWithin(period)) call();
-        }) {}
-  ~Ticker() {
-    {
-      MutexLock lock(&mu_);
-      stop_ = true;
-    }
-    changed_.SignalAll();
-    thread_.join();
-  }
-
- private:
-  bool StopsWithin(absl::Duration period) {
-    const auto deadline = DeadlineAfter(period);
-    MutexLock lock(&mu_);
-    while (!stop_) {
-      if (!changed_.WaitUntil(&mu_, deadline)) break;
-    }
-    return stop_;
-  }
-
-  Mutex mu_;
-  CondVar changed_;
-  bool stop_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;  // last: it uses the fields above
-};
-
 class DaemonImpl : public Daemon {
  public:
   explicit DaemonImpl(Options options) : options_(std::move(options)) {}
@@ -134,6 +101,9 @@ class DaemonImpl : public Daemon {
     compile_ticker_ =
         std::make_unique<Ticker>(kTick, [this] { dispatcher_->CompileNext(); });
     ticker_ = std::make_unique<Ticker>(kTick, [this] { dispatcher_->Tick(); });
+    health_ticker_ = std::make_unique<Ticker>(kHealthPeriod, [this] {
+      grpc_server_->SetAnswering(dispatcher_->IsAnswering());
+    });
     LOG(INFO) << "coordinator version=" << kVersion
               << " grpc=" << grpc_address() << " http=" << http_address()
               << " state_dir=" << LogValue(options_.state_dir);
@@ -151,6 +121,7 @@ class DaemonImpl : public Daemon {
   void Shutdown() override {
     if (!is_serving_.exchange(false)) return;
     if (ticker_ != nullptr) LOG(INFO) << "coordinator shuts down";
+    health_ticker_.reset();
     ticker_.reset();
     compile_ticker_.reset();
     if (dispatcher_ != nullptr) dispatcher_->Shutdown();
@@ -233,6 +204,7 @@ class DaemonImpl : public Daemon {
   std::unique_ptr<GrpcServer> grpc_server_;
   std::unique_ptr<Ticker> compile_ticker_;
   std::unique_ptr<Ticker> ticker_;
+  std::unique_ptr<Ticker> health_ticker_;
 };
 
 }  // namespace

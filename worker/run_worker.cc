@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <iostream>
@@ -22,14 +23,18 @@
 #include "base/flag_parser.h"
 #include "base/logging.h"
 #include "base/status_macros.h"
+#include "base/ticker.h"
 #include "worker/service/attachment.h"
 #include "worker/service/backend.h"
 #include "worker/service/daemon.h"
 #include "worker/service/device_rank.h"
 #include "worker/service/flag_rules.h"
+#include "worker/service/health_server.h"
 #include "worker/service/outbox.h"
 #include "worker/service/process_figures.h"
 #include "worker/service/signal_watcher.h"
+#include "worker/service/supervisor.h"
+#include "worker/supervise.h"
 #include "worker/telemetry/http_server.h"
 #include "worker/telemetry/metrics.h"
 
@@ -40,6 +45,17 @@ ABSL_FLAG(std::string, worker_id, "",
 ABSL_FLAG(std::string, device, "cpu",
           "Device to own, KIND or KIND:ORDINAL: cpu, and cuda in a build with "
           "CUDA.");
+ABSL_FLAG(std::string, devices, "",
+          "Supervise one worker process a device instead of being one: all, or "
+          "how many. Worker I is --worker_id-I, by default HOST-I, and serves "
+          "HTTP on the port I above that of --http_address.");
+ABSL_FLAG(bool, supervised, false,
+          "Set by --devices in the processes it starts: reports on descriptor "
+          "3.");
+ABSL_FLAG(std::string, health_address, "",
+          "Where the standard gRPC health service answers for the names "
+          "startup, readiness (attached) and liveness, HOST:PORT; port 0 takes "
+          "a free one; empty: nowhere.");
 ABSL_FLAG(
     std::string, transport, "",
     "How ranks talk, the same on all workers: ucx (cpu); nccl or, when all "
@@ -70,6 +86,15 @@ namespace {
 constexpr char kSource[] = "worker/run_worker.cc";
 // How long the last messages may take to go out.
 constexpr absl::Duration kDetachPatience = absl::Seconds(2);
+// How often the worker says that its loop turns.
+constexpr absl::Duration kPulse = absl::Milliseconds(500);
+
+// The program's own path, or an empty string.
+std::string OwnPath() {
+  char path[PATH_MAX] = "";
+  const ssize_t size = readlink("/proc/self/exe", path, sizeof(path) - 1);
+  return std::string(path, std::max<ssize_t>(size, 0));
+}
 
 // One thread a stream computes; OpenMP inside oneDNN must not add its own. It
 // reads the environment before main(), hence the new start.
@@ -78,8 +103,8 @@ void UseOneThreadPerStream(char** argv) {
   if (threads != nullptr && std::string(threads) == "1") return;
   setenv("OMP_NUM_THREADS", "1", /*overwrite=*/1);
   // By its own path, so that process lists go on showing the name.
-  char path[PATH_MAX] = "";
-  if (readlink("/proc/self/exe", path, sizeof(path) - 1) > 0) execv(path, argv);
+  const std::string path = OwnPath();
+  if (!path.empty()) execv(path.c_str(), argv);
   std::cerr << "worker: cannot restart with OMP_NUM_THREADS=1; set it\n";
   _exit(1);
 }
@@ -95,6 +120,10 @@ absl::Status CheckFlags() {
     if (!legal.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("--", legal.message()));
     }
+  }
+  const std::string health_address = absl::GetFlag(FLAGS_health_address);
+  if (!health_address.empty()) {
+    RETURN_IF_ERROR(CheckListenAddress("health_address", health_address));
   }
   if (absl::GetFlag(FLAGS_grace) < absl::ZeroDuration()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -177,6 +206,23 @@ absl::StatusOr<std::unique_ptr<telemetry::HttpServer>> StartHttp(
   return telemetry::HttpServer::Start(std::move(options));
 }
 
+// Null when nobody asks.
+absl::StatusOr<std::unique_ptr<HealthServer>> StartHealth() {
+  HealthServer::Options options;
+  options.address = absl::GetFlag(FLAGS_health_address);
+  if (options.address.empty()) return nullptr;
+  ASSIGN_OR_RETURN(auto health, HealthServer::Start(options));
+  LOG(INFO) << "health=" << health->address();
+  return health;
+}
+
+// Says that the worker's own loop turns, and what is true of it.
+void Beat(const Daemon& daemon, HealthServer* health) {
+  const Health now = {true, daemon.IsReady()};
+  if (health != nullptr) health->Beat(now);
+  if (absl::GetFlag(FLAGS_supervised)) Supervisor::Report(now);
+}
+
 // Serves jobs until a signal. OK when it ends as asked.
 absl::Status Serve(const DeviceRankOptions& rank_options) {
   const std::unique_ptr<RankFactory> ranks =
@@ -194,7 +240,10 @@ absl::Status Serve(const DeviceRankOptions& rank_options) {
   Daemon daemon(options);
   ASSIGN_OR_RETURN(const std::unique_ptr<telemetry::HttpServer> http,
                    StartHttp(metrics, daemon));
+  ASSIGN_OR_RETURN(const std::unique_ptr<HealthServer> health, StartHealth());
   RETURN_IF_ERROR(rank_options.backend->Check(rank_options.ordinal));
+  Beat(daemon, health.get());
+  const Ticker pulse(kPulse, [&] { Beat(daemon, health.get()); });
   Attachment::Options attach;
   attach.coordinator = absl::GetFlag(FLAGS_coordinator);
   attach.identity = Identity(http == nullptr ? "" : http->address());
@@ -220,6 +269,29 @@ absl::Status Serve(const DeviceRankOptions& rank_options) {
   return outcome;
 }
 
+// The exit code.
+int RunSupervisor(const Backend& backend,
+                  const std::vector<std::string>& arguments) {
+  SuperviseOptions options;
+  options.devices = absl::GetFlag(FLAGS_devices);
+  options.device = absl::GetFlag(FLAGS_device);
+  options.backend = &backend;
+  options.worker_id = absl::GetFlag(FLAGS_worker_id);
+  options.http_address = absl::GetFlag(FLAGS_http_address);
+  options.health_address = absl::GetFlag(FLAGS_health_address);
+  options.grace = absl::GetFlag(FLAGS_grace);
+  Supervisor::BlockSignals();
+  auto commands = ChildCommands(options, OwnPath(), arguments);
+  if (!commands.ok()) {
+    std::cerr << "worker: " << commands.status().message() << std::endl;
+    return absl::IsInvalidArgument(commands.status()) ? 2 : 1;
+  }
+  const absl::StatusOr<int> code = Supervise(options, *std::move(commands));
+  if (code.ok()) return *code;
+  LOG(ERROR) << "ends error=" << LogValue(code.status().ToString());
+  return 1;
+}
+
 }  // namespace
 
 int RunWorker(int argc, char** argv, absl::Span<const Backend* const> known) {
@@ -237,13 +309,17 @@ int RunWorker(int argc, char** argv, absl::Span<const Backend* const> known) {
   }
   UseOneThreadPerStream(argv);
   InitLogging(argv[0], absl::GetFlag(FLAGS_log_verbosity));
-  SignalWatcher::BlockSignals();
   signal(SIGPIPE, SIG_IGN);
   const absl::StatusOr<DeviceRankOptions> options = RankOptions(known);
   if (!options.ok()) {
     std::cerr << "worker: " << options.status().message() << std::endl;
     return absl::IsInvalidArgument(options.status()) ? 2 : 1;
   }
+  if (!absl::GetFlag(FLAGS_devices).empty()) {
+    return RunSupervisor(*options->backend,
+                         std::vector<std::string>(argv + 1, argv + argc));
+  }
+  SignalWatcher::BlockSignals();
   const absl::Status outcome = Serve(*options);
   if (outcome.ok()) return 0;
   LOG(ERROR) << "ends error=" << LogValue(outcome.ToString());

@@ -36,10 +36,19 @@ Ended RunWorker(const std::string& flag) {
 TEST(WorkerFlagsTest, AFlagThatCannotWorkIsTwoAndNamesFlagValueAndRule) {
   for (const char* flag :
        {"--coordinator=", "--coordinator=localhost", "--worker_id=a b",
-        "--http_address=localhost:80", "--http_address=80"}) {
+        "--http_address=localhost:80", "--http_address=80",
+        "--health_address=80", "--health_address=localhost:65536"}) {
     const Ended ended = RunWorker(flag);
     EXPECT_EQ(ended.code, 2) << flag;
     EXPECT_THAT(ended.said, HasSubstr(absl::StrCat(flag, " is not ")));
+  }
+}
+
+TEST(WorkerFlagsTest, DevicesThatAreNotThereAreTwoAndNamed) {
+  for (const char* flag : {"--devices=all", "--devices=0", "--devices=two"}) {
+    const Ended ended = RunWorker(flag);
+    EXPECT_EQ(ended.code, 2) << flag;
+    EXPECT_THAT(ended.said, HasSubstr(flag));
   }
 }
 

@@ -40,15 +40,22 @@ class GrpcServerImpl : public GrpcServer {
         port_(port),
         address_(std::move(address)) {
     // The process, then each service by name.
-    SetServing("");
-    SetServing(v1::JobService::service_full_name());
-    SetServing(v1::ClusterService::service_full_name());
-    SetServing(worker::v1::WorkerControlService::service_full_name());
+    SetServing("", true);
+    SetServing(v1::JobService::service_full_name(), true);
+    SetServing(v1::ClusterService::service_full_name(), true);
+    SetServing(worker::v1::WorkerControlService::service_full_name(), true);
+    SetServing("startup", true);
+    SetAnswering(true);
   }
   ~GrpcServerImpl() override { Shutdown(absl::ZeroDuration()); }
 
   int port() const override { return port_; }
   const std::string& address() const override { return address_; }
+
+  void SetAnswering(bool is_answering) override {
+    SetServing("readiness", is_answering);
+    SetServing("liveness", is_answering);
+  }
 
   void Shutdown(absl::Duration grace) override {
     server_->GetHealthCheckService()->SetServingStatus(false);
@@ -58,8 +65,8 @@ class GrpcServerImpl : public GrpcServer {
   }
 
  private:
-  void SetServing(const std::string& name) {
-    server_->GetHealthCheckService()->SetServingStatus(name, true);
+  void SetServing(const std::string& name, bool is_serving) {
+    server_->GetHealthCheckService()->SetServingStatus(name, is_serving);
   }
 
   const std::vector<std::unique_ptr<grpc::Service>> services_;

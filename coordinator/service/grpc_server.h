@@ -13,6 +13,9 @@
 namespace weft::coordinator {
 
 // Serves from Start() until Shutdown() or its end. Thread-safe.
+//
+// The health service knows the process (no name), each service by its full
+// name, and what probes ask: startup, readiness, liveness.
 class GrpcServer {
  public:
   struct Options {
@@ -33,6 +36,10 @@ class GrpcServer {
   virtual int port() const = 0;
   // host:port with the port taken.
   virtual const std::string& address() const = 0;
+
+  // Whether the coordinator's own loop turns, which is what readiness and
+  // liveness mean; it does until this says otherwise.
+  virtual void SetAnswering(bool is_answering) = 0;
 
   // Says NOT_SERVING, takes no new calls, gives those under way `grace`, then
   // cancels them.

@@ -215,7 +215,8 @@ TEST_F(GrpcServerTest, ShowsTheCluster) {
 TEST_F(GrpcServerTest, AnswersHealthChecksForEachService) {
   for (const std::string name :
        {"", "weft.v1.JobService", "weft.v1.ClusterService",
-        "weft.worker.v1.WorkerControlService"}) {
+        "weft.worker.v1.WorkerControlService", "startup", "readiness",
+        "liveness"}) {
     // HealthCheckRequest.service is field 1; SERVING is 1 in field 1.
     const std::string request =
         absl::StrCat("\x0a", std::string(1, name.size()), name);
@@ -225,6 +226,21 @@ TEST_F(GrpcServerTest, AnswersHealthChecksForEachService) {
   }
   EXPECT_EQ(client_->CallRaw("/grpc.health.v1.Health/Check", "\x0a\x01x"),
             absl::StrCat("status ", grpc::StatusCode::NOT_FOUND));
+}
+
+TEST_F(GrpcServerTest, ALoopThatStandsStillIsNeitherReadyNorAlive) {
+  const auto health = [&](const std::string& name) {
+    return client_->CallRaw(
+        "/grpc.health.v1.Health/Check",
+        absl::StrCat("\x0a", std::string(1, name.size()), name));
+  };
+  server_->SetAnswering(false);
+  EXPECT_EQ(health("readiness"), "\x08\x02");
+  EXPECT_EQ(health("liveness"), "\x08\x02");
+  EXPECT_EQ(health("startup"), "\x08\x01");
+  server_->SetAnswering(true);
+  EXPECT_EQ(health("readiness"), "\x08\x01");
+  EXPECT_EQ(health("liveness"), "\x08\x01");
 }
 
 TEST_F(GrpcServerTest, ReflectsItsServices) {

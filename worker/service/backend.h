@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,10 @@ class Backend {
 
   // What ranks can talk over, the default first.
   virtual std::vector<absl::string_view> transports() const = 0;
+
+  // How many devices of this kind the machine has; nothing when any number of
+  // workers shares one.
+  virtual absl::StatusOr<std::optional<int>> CountDevices() const = 0;
 
   // Whether this machine can run it; the error says what is missing.
   virtual absl::Status Check(int ordinal) const = 0;

@@ -41,6 +41,10 @@ TEST(CheckTransportTest, NamesTheFlagTheValueAndWhatThereIs) {
                AllOf(HasSubstr("--transport=nccl"), HasSubstr("cpu: ucx"))));
 }
 
+TEST(CpuBackendTest, AnyNumberOfWorkersSharesTheDevice) {
+  EXPECT_THAT(CpuBackend().CountDevices(), IsOkAndHolds(std::nullopt));
+}
+
 TEST(CpuBackendTest, HasOneDevice) {
   EXPECT_OK(CpuBackend().Check(0));
   EXPECT_THAT(CpuBackend().Check(1),

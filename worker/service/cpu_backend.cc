@@ -33,6 +33,10 @@ class Cpu : public Backend {
   bool returns_pages() const override { return true; }
   std::vector<absl::string_view> transports() const override { return {"ucx"}; }
 
+  absl::StatusOr<std::optional<int>> CountDevices() const override {
+    return std::nullopt;
+  }
+
   absl::Status Check(int ordinal) const override {
     if (ordinal != 0) {
       return absl::InvalidArgumentError(absl::StrCat(

@@ -53,6 +53,10 @@ class Cuda : public Backend {
     return {"nccl", "nvlink"};
   }
 
+  absl::StatusOr<std::optional<int>> CountDevices() const override {
+    return device::CountCudaDevices();
+  }
+
   absl::Status Check(int ordinal) const override {
     ASSIGN_OR_RETURN(const std::string description,
                      device::DescribeCudaDevice(ordinal));

@@ -34,6 +34,11 @@ void Daemon::Shutdown(absl::Status why) {
   changed_.SignalAll();
 }
 
+bool Daemon::IsReady() const {
+  MutexLock lock(&mu_);
+  return is_attached_ && shutdown_.ok();
+}
+
 std::string Daemon::Status() const {
   MutexLock lock(&mu_);
   std::string text = absl::StrCat(

@@ -46,6 +46,10 @@ class Daemon : public AttachmentHandler {
   // Stops the job and refuses others. Any thread.
   void Shutdown(absl::Status why);
 
+  // Attached, and not shutting down. Any thread; waits for no device and no
+  // peer.
+  bool IsReady() const;
+
   // Who the worker is and what it does, in lines of text. Any thread.
   std::string Status() const;
 

@@ -105,6 +105,26 @@ TEST_F(DaemonTest, TakesJobAfterJobAtOnceAndLeavesNoThread) {
   EXPECT_EQ(ranks_.created(), 20);
 }
 
+TEST_F(DaemonTest, IsReadyWhileAttachedAndNotShuttingDown) {
+  EXPECT_FALSE(daemon_.IsReady());
+  daemon_.OnAttached("w-1");
+  EXPECT_TRUE(daemon_.IsReady());
+  daemon_.OnDetached(absl::UnavailableError("gone"));
+  EXPECT_FALSE(daemon_.IsReady());
+  daemon_.OnAttached("w-1");
+  daemon_.Shutdown(absl::UnavailableError("enough"));
+  EXPECT_FALSE(daemon_.IsReady());
+}
+
+TEST_F(DaemonTest, IsReadyWhileADeviceIsStuck) {
+  daemon_.OnAttached("w-1");
+  ranks_.on_step = [&](int64_t) { return ranks_.BlockUntilCancelled(); };
+  StartJob(Job(1));
+  EXPECT_TRUE(daemon_.IsReady());
+  SayStop(Job(1));
+  TakeFinished();
+}
+
 TEST_F(DaemonTest, RefusesASecondJobWhileOneRuns) {
   ranks_.on_step = [&](int64_t) { return ranks_.BlockUntilCancelled(); };
   StartJob(Job(1));

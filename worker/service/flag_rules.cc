@@ -22,24 +22,33 @@ bool IsHost(absl::string_view host) {
          });
 }
 
-bool IsPort(absl::string_view port) {
+bool IsPort(absl::string_view port, int lowest) {
   int number = 0;
   return std::all_of(port.begin(), port.end(), &absl::ascii_isdigit) &&
-         absl::SimpleAtoi(port, &number) && number >= 1 && number <= 65535;
+         absl::SimpleAtoi(port, &number) && number >= lowest && number <= 65535;
+}
+
+bool IsAddress(absl::string_view address, int lowest_port) {
+  const size_t colon = address.rfind(':');
+  return colon != absl::string_view::npos && IsHost(address.substr(0, colon)) &&
+         IsPort(address.substr(colon + 1), lowest_port);
 }
 
 }  // namespace
 
 absl::Status CheckCoordinator(absl::string_view coordinator) {
-  const size_t colon = coordinator.rfind(':');
-  if (colon != absl::string_view::npos &&
-      IsHost(coordinator.substr(0, colon)) &&
-      IsPort(coordinator.substr(colon + 1))) {
-    return absl::OkStatus();
-  }
+  if (IsAddress(coordinator, 1)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("--coordinator=", coordinator,
                    " is not HOST:PORT with a port from 1 to 65535"));
+}
+
+absl::Status CheckListenAddress(absl::string_view flag,
+                                absl::string_view address) {
+  if (IsAddress(address, 0)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, "=", address,
+                   " is not HOST:PORT with a port from 0 to 65535"));
 }
 
 absl::Status CheckWorkerId(absl::string_view worker_id) {

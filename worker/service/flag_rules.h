@@ -13,6 +13,10 @@ namespace weft::service {
 // HOST:PORT, the port from 1 on; an IPv6 address as a host stands in brackets.
 absl::Status CheckCoordinator(absl::string_view coordinator);
 
+// HOST:PORT to listen on, of the flag --`flag`; port 0 takes a free one.
+absl::Status CheckListenAddress(absl::string_view flag,
+                                absl::string_view address);
+
 // What the coordinator takes as an id; empty is legal: it then makes one.
 absl::Status CheckWorkerId(absl::string_view worker_id);
 

@@ -31,6 +31,18 @@ TEST(FlagRulesTest, TheCoordinatorIsAHostAndAPort) {
   }
 }
 
+TEST(FlagRulesTest, AListenAddressMayLeaveThePortOpen) {
+  for (const char* legal : {"127.0.0.1:0", "0.0.0.0:7080", "[::]:65535"}) {
+    EXPECT_OK(CheckListenAddress("health_address", legal));
+  }
+  for (const char* illegal : {"", "7080", ":7080", "0.0.0.0:65536"}) {
+    EXPECT_THAT(
+        CheckListenAddress("health_address", illegal),
+        StatusIs(absl::StatusCode::kInvalidArgument,
+                 StartsWith(absl::StrCat("--health_address=", illegal, " "))));
+  }
+}
+
 TEST(FlagRulesTest, AWorkerIdIsShortAndPlain) {
   for (const std::string& legal :
        {std::string(), std::string("node-7.gpu_0"), std::string(63, 'a')}) {

@@ -142,6 +142,15 @@ absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(
   return std::make_unique<CudaDevice>(options, std::move(core));
 }
 
+absl::StatusOr<int> CountCudaDevices() {
+  LoadKernelsEarly();
+  int devices = 0;
+  const absl::Status counted =
+      ToStatus(cudaGetDeviceCount(&devices), "counting devices");
+  if (counted.ok()) return devices;
+  return absl::FailedPreconditionError(counted.message());
+}
+
 absl::StatusOr<std::string> DescribeCudaDevice(int ordinal) {
   ASSIGN_OR_RETURN(const cudaDeviceProp properties, FindDevice(ordinal));
   int driver = 0;

@@ -44,6 +44,9 @@ struct CudaDeviceOptions {
 absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(
     CudaDeviceOptions options);
 
+// How many GPUs this process sees. FAILED_PRECONDITION when CUDA cannot say.
+absl::StatusOr<int> CountCudaDevices();
+
 // What a worker says of its device at its start: GPU, memory, driver, runtime.
 // Errors are those of CreateCudaDevice().
 absl::StatusOr<std::string> DescribeCudaDevice(int ordinal);
