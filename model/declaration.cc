@@ -10,6 +10,8 @@ const char* Name(NodeKind kind) {
       return "loss_weights";
     case NodeKind::kEmbedding:
       return "embedding";
+    case NodeKind::kAttention:
+      return "attention";
     case NodeKind::kPreDispatch:
       return "pre_dispatch";
     case NodeKind::kCounts:
@@ -30,6 +32,10 @@ const char* Name(NodeKind kind) {
       return "loss";
   }
   return "?";
+}
+
+bool IsBeforeDispatch(NodeKind kind) {
+  return kind == NodeKind::kAttention || kind == NodeKind::kPreDispatch;
 }
 
 const char* Name(Phase phase) {

@@ -22,7 +22,8 @@ enum class LayerKind : uint8_t { kEmbedding, kDecoder, kHead };
 enum class NodeKind : uint8_t {
   kLoad,         // tokens of the microbatch and their labels
   kEmbedding,    // rows of the embedding table
-  kPreDispatch,  // attention, norm, shared expert, router, permutation
+  kAttention,    // norm, attention, residual
+  kPreDispatch,  // norm, shared expert, router, permutation
   kCounts,       // rows each expert gets from each rank of the EP group
   kDispatch,     // all-to-all of rows and probabilities to their experts
   kExperts,      // grouped experts
@@ -34,6 +35,8 @@ enum class NodeKind : uint8_t {
   kLossWeights,  // what losses weigh, from the labels that count on all ranks
 };
 const char* Name(NodeKind kind);
+// Whether a layer with experts computes this before their rows leave.
+bool IsBeforeDispatch(NodeKind kind);
 
 enum class Phase : uint8_t { kForward, kDgrad, kWgrad };
 const char* Name(Phase phase);

@@ -1,6 +1,5 @@
 #include "model/decoder.h"
 
-#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -10,18 +9,6 @@
 #include "model/decoder_builder.h"
 
 namespace weft::model {
-namespace {
-
-// Scratch of causal attention in floats: a few square blocks of scores and a
-// head's worth of rows. The executor checks it against what the op asks for.
-int64_t AttentionScratch(const Shape& s) {
-  constexpr int64_t kBlock = 128;
-  return 4 * kBlock * std::max(kBlock, s.sequence) +
-         8 * s.sequence * s.head_dim;
-}
-
-}  // namespace
-
 void DecoderBuilder::EmbeddingLayer() {
   out_.BeginLayer(LayerKind::kEmbedding, "embedding");
   table_ = Param("table", {s_.vocab, s_.hidden}, s_.init_std);
@@ -46,135 +33,29 @@ void DecoderBuilder::EmbeddingLayer() {
   };
 }
 
-double DecoderBuilder::ProjectionFlops() const {
-  return 2.0 * s_.tokens * s_.hidden *
-         (s_.qkv_columns() + s_.heads * s_.head_dim);
-}
-
-// Two products over the causal half of the scores.
-double DecoderBuilder::ScoreFlops() const {
-  return 2.0 * s_.tokens * s_.sequence * s_.heads * s_.head_dim;
-}
-
-DecoderBuilder::Attention DecoderBuilder::DeclareAttention() {
-  const int64_t t = s_.tokens;
-  const int64_t h = s_.hidden;
-  const int64_t q = s_.qkv_columns();
-  const int64_t out = s_.heads * s_.head_dim;
-  Attention a;
-  a.norm1 = Norm("norm1");
-  a.qkv_w = Param("qkv", {q, h}, s_.init_std);
-  a.out_w = Param("out", {h, out}, ResidualStd());
-  if (s_.qkv_bias) a.qkv_b = Param("qkv_bias", {q}, 0);
-  if (s_.out_bias) a.out_b = Param("out_bias", {h}, 0);
-  if (s_.qk_norm) {
-    a.q_norm = out_.Norm("q_norm", s_.head_dim);
-    a.k_norm = out_.Norm("k_norm", s_.head_dim);
-    a.qk = Activation("qk", t, s_.qk_heads() * s_.head_dim);
-    a.qk_rstd = Value("qk_rstd", t, s_.qk_heads());
-  }
-  a.rstd1 = Value("rstd1", t, 1);
-  a.xn1 = Activation("xn1", t, h);
-  a.qkv = Activation("qkv", t, q);
-  a.attn = Activation("attn", t, out);
-  a.lse = Value("lse", t, s_.heads);
-  a.h1 = Activation("h1", t, h);
-  a.h1_grad = Activation("h1.grad", t, h);
-  a.qkv_grad = Activation("qkv.grad", t, q);
-  return a;
-}
-
-// What a decoder layer's attention half does in each phase. `h1_grad` is how
-// dgrad uses the gradient of h1.
-DecoderBuilder::PreDispatch DecoderBuilder::AttentionHalf(const Attention& a,
-                                                          Access h1_grad) {
-  const int scratch = Value("attn_scratch", 1, AttentionScratch(s_));
-  const int d_scratch = Value("attn_scratch.grad", 1, AttentionScratch(s_));
-  const int rows_scratch = Activation(
-      "scratch.grad", s_.tokens, std::max(s_.hidden, s_.heads * s_.head_dim));
-  PreDispatch p;
-  p.forward = {R(x_),    W(a.rstd1), W(a.xn1), W(a.qk),    W(a.qk_rstd),
-               W(a.qkv), W(a.attn),  W(a.lse), S(scratch), W(a.h1)};
-  p.dgrad = {R(dy_),        R(x_),        R(a.rstd1),      R(a.xn1),
-             R(a.qk),       R(a.qk_rstd), R(a.qkv),        R(a.attn),
-             R(a.lse),      S(d_scratch), S(rows_scratch), {a.h1_grad, h1_grad},
-             W(a.qkv_grad), W(dx_)};
-  p.wgrad = {R(a.xn1), R(a.qkv_grad), R(a.attn), R(a.h1_grad)};
-  p.params = {a.norm1, a.qkv_w, a.out_w, a.qkv_b, a.out_b, a.q_norm, a.k_norm};
-  p.dgrad_grads = {a.norm1, a.q_norm, a.k_norm};
-  p.wgrad_grads = {a.qkv_w, a.out_w, a.qkv_b, a.out_b};
-  p.flops = ProjectionFlops();
-  p.wgrad_flops = ProjectionFlops();
-  return p;
-}
-
-void DecoderBuilder::AddPreDispatch(const PreDispatch& p) {
-  PhaseDecl forward =
-      Compute(Phase::kForward, p.forward, p.params, {}, p.flops);
-  PhaseDecl dgrad =
-      Compute(Phase::kDgrad, p.dgrad, p.params, p.dgrad_grads, p.flops);
-  forward.attention_flops = ScoreFlops();
-  dgrad.attention_flops = ScoreFlops();
-  out_.AddNode(NodeKind::kPreDispatch).phases = {
-      std::move(forward), std::move(dgrad),
-      Compute(Phase::kWgrad, p.wgrad, {}, p.wgrad_grads, p.wgrad_flops)};
-}
-
-void DecoderBuilder::Mlp(const Attention& a) {
-  const int64_t t = s_.tokens;
-  const int64_t h = s_.hidden;
-  const int64_t f = s_.ffn;
-  const int norm2 = Norm("norm2");
-  const int64_t columns = s_.up_columns(f);
-  const int up_w = Param(Up("mlp."), {columns, h}, s_.init_std);
-  const int down_w = Param("mlp.down", {h, f}, ResidualStd());
-  const int rstd2 = Value("rstd2", t, 1);
-  const int xn2 = Activation("xn2", t, h);
-  const int up = Activation(Up(""), t, columns);
-  const int act = Activation("act", t, f);
-  const int act_grad = Activation("act.grad", t, f);
-  const int xn2_grad = Activation("xn2.grad", t, h);
-  const int up_grad = Activation(Up("") + ".grad", t, columns);
-  const std::vector<int> params = {norm2, up_w, down_w};
-  const double flops = FeedForwardFlops(t, f);
-  out_.AddNode(NodeKind::kMlp).phases = {
-      Compute(Phase::kForward,
-              {R(a.h1), W(rstd2), W(xn2), W(up), W(act), W(y_)}, params, {},
-              flops),
-      Compute(Phase::kDgrad,
-              {R(dy_), R(a.h1), R(rstd2), R(xn2), R(up), S(act_grad),
-               S(xn2_grad), W(up_grad), W(a.h1_grad)},
-              params, {norm2}, flops),
-      Compute(Phase::kWgrad, {R(xn2), R(up_grad), R(act), R(dy_)}, {},
-              {up_w, down_w}, flops),
-  };
-}
-
 void DecoderBuilder::DecoderLayer(int index) {
+  const LayerBlocks& blocks = s_.layers[index];
   out_.BeginLayer(LayerKind::kDecoder, "layers." + std::to_string(index)).moe =
-      s_.moe_layer[index];
-  x_ = y_;
-  dx_ = dy_;
-  y_ = Activation("y", s_.tokens, s_.hidden);
-  dy_ = Activation("dy", s_.tokens, s_.hidden);
-  const Attention a = DeclareAttention();
-  if (!s_.moe_layer[index]) {
-    AddPreDispatch(AttentionHalf(a, Access::kRead));
-    Mlp(a);
-    return;
+      Has(blocks, BlockKind::kExperts);
+  for (int i = 0; i < blocks.size(); ++i) {
+    x_ = y_;
+    dx_ = dy_;
+    const bool last = i + 1 == blocks.size();
+    const std::string h = "h" + std::to_string(i + 1);
+    y_ = Activation(last ? "y" : h, s_.tokens, s_.hidden);
+    dy_ = Activation(last ? "dy" : h + ".grad", s_.tokens, s_.hidden);
+    switch (blocks[i]) {
+      case BlockKind::kAttention:
+        Attention();
+        break;
+      case BlockKind::kMlp:
+        Mlp();
+        break;
+      case BlockKind::kExperts:
+        MixtureOfExperts();
+        break;
+    }
   }
-  Routing r = DeclareRouting();
-  DeclareRouterLosses(r);
-  PreDispatch pre_dispatch = AttentionHalf(a, Access::kWrite);
-  AddRouter(a, r, pre_dispatch);
-  AddRouterLosses(r, pre_dispatch);
-  if (s_.shared_ffn > 0) AddSharedExpert(r, pre_dispatch);
-  AddPreDispatch(pre_dispatch);
-  Counts(r);
-  Dispatch(r);
-  if (s_.router_loss.need_counts()) Balance(r);
-  Experts(r);
-  Combine(a, r);
 }
 
 void DecoderBuilder::HeadLayer() {
@@ -211,7 +92,7 @@ void DecoderBuilder::HeadLayer() {
 
 ModelDecl DecoderBuilder::Build() {
   EmbeddingLayer();
-  for (int i = 0; i < s_.layers; ++i) DecoderLayer(i);
+  for (int i = 0; i < s_.layers.size(); ++i) DecoderLayer(i);
   HeadLayer();
   return out_.Take(s_.tokens);
 }

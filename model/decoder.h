@@ -1,5 +1,5 @@
-// Declares the decoder-only transformer of a job: embedding, decoder layers
-// (attention with experts or a dense MLP), head and loss.
+// Declares the decoder-only model of a job: embedding, decoder layers of blocks
+// (attention, a dense MLP, experts), head and loss.
 //
 // The enums number the args, params and grads of each phase as worker/layers
 // receives them. What the shape leaves out keeps its number and is null there.
@@ -48,23 +48,55 @@ enum Wgrad { kWTokens, kWDy, kWScratch };
 enum Params { kTable };  // [V,H]; also the only grad
 }  // namespace embedding
 
-// Attention half, shared by both kinds of decoder layer, comes first in the
-// args of pre_dispatch.
+// Each block of a layer maps the residual stream: x to y and, back, dy to dx.
+namespace attention {
+enum Forward {
+  kX,        // read  x [T,H]
+  kRstd,     // write [T]
+  kXn,       // write [T,H] norm1(x)
+  kQk,       // write [T,(heads+kv_heads)*head_dim] before their norms
+  kQkRstd,   // write [T,heads+kv_heads]; these two with qk_norm only
+  kQkv,      // write [T,Q] after rotary
+  kAttnOut,  // write [T,A]
+  kLse,      // write [T,heads]
+  kScratch,  // scratch, see ops::AttentionScratchElements
+  kY,        // write [T,H] x + out_proj(attn)
+};
+enum Dgrad {
+  kDDy,           // read [T,H]
+  kDX,            // read x
+  kDRstd,         // read
+  kDXn,           // read
+  kDQk,           // read
+  kDQkRstd,       // read; these two with qk_norm only
+  kDQkv,          // read
+  kDAttnOut,      // read
+  kDLse,          // read
+  kDAttnScratch,  // scratch
+  kDScratch,      // scratch [T,max(H,A)]
+  kDQkvGrad,      // write [T,Q]
+  kDDx,           // write [T,H]
+};
+enum Wgrad { kWXn, kWQkvGrad, kWAttnOut, kWDy };  // read
+// Read by forward and by dgrad.
+enum Params {
+  kNorm1,  // [H]
+  kQkvW,   // [Q,H]
+  kOutW,   // [H,A]
+  kQkvB,   // [Q]         optional, like the next three
+  kOutB,   // [H]
+  kQNorm,  // [head_dim]
+  kKNorm,  // [head_dim]
+};
+enum DgradGrads { kGNorm1, kGQNorm, kGKNorm };
+enum WgradGrads { kGQkv, kGOut, kGQkvB, kGOutB };
+}  // namespace attention
+
 namespace pre_dispatch {
 enum Forward {
-  kX,            // read  x [T,H]
-  kRstd1,        // write [T]
-  kXn1,          // write [T,H] norm1(x)
-  kQk,           // write [T,(heads+kv_heads)*head_dim] before their norms
-  kQkRstd,       // write [T,heads+kv_heads]; these two with qk_norm only
-  kQkv,          // write [T,Q] after rotary
-  kAttnOut,      // write [T,A]
-  kLse,          // write [T,heads]
-  kAttnScratch,  // scratch, see ops::AttentionScratchElements
-  kH1,           // write [T,H] x + out_proj(attn)
-  // A dense layer's pre_dispatch ends here.
+  kX,              // read  x [T,H]
   kRstd2,          // write [T]
-  kXn2,            // write [T,H] norm2(h1)
+  kXn2,            // write [T,H] norm2(x)
   kLogits,         // scratch [T,E]
   kScores,         // write [T,E] softmax over all experts
   kTopKIndex,      // write i32[T,k]
@@ -92,22 +124,8 @@ enum Forward {
   kSharedGate,  // write [T] sigmoid(gate_w . xn2); gated only
 };
 enum Dgrad {
-  kDDy,           // read [T,H] gradient of the layer's output
-  kDX,            // read x
-  kDRstd1,        // read
-  kDXn1,          // read
-  kDQk,           // read
-  kDQkRstd,       // read; these two with qk_norm only
-  kDQkv,          // read
-  kDAttnOut,      // read
-  kDLse,          // read
-  kDAttnScratch,  // scratch
-  kDScratch,      // scratch [T,max(H,A)]
-  kDH1Grad,       // write [T,H] gradient of h1; dense: read instead
-  kDQkvGrad,      // write [T,Q]
-  kDDx,           // write [T,H] gradient of x
-  // MoE layers only.
-  kDH1,             // read
+  kDDy,             // read [T,H]
+  kDX,              // read
   kDRstd2,          // read
   kDXn2,            // read
   kDScores,         // read
@@ -121,6 +139,7 @@ enum Dgrad {
   kDXn2Grad,        // scratch [T,H]
   kDLogitsGrad,     // scratch [T,E]
   kDTopKGrad,       // scratch [T,k]
+  kDDx,             // write [T,H]
   // Present with losses of the router that need them.
   kDRouterLse,       // read; z
   kDBalanceCounts,   // read [1,Ep] of all ranks; aux
@@ -135,12 +154,8 @@ enum Dgrad {
   kDSharedGate,      // read; gated only, like the next
   kDSharedGateGrad,  // write [T] gradient of the gate before its sigmoid
 };
+// Present when there is a shared expert.
 enum Wgrad {
-  kWXn1,      // read
-  kWQkvGrad,  // read
-  kWAttnOut,  // read
-  kWH1Grad,   // read
-  // Present when there is a shared expert.
   kWXn2,             // read
   kWSharedUpGrad,    // read
   kWSharedAct,       // read
@@ -149,30 +164,14 @@ enum Wgrad {
 };
 // Read by forward and by dgrad.
 enum Params {
-  kNorm1,        // [H]
-  kQkvW,         // [Q,H]
-  kOutW,         // [H,A]
-  kQkvB,         // [Q]         optional, like the next three
-  kOutB,         // [H]
-  kQNorm,        // [head_dim]
-  kKNorm,        // [head_dim]
-  kNorm2,        // [H]      MoE layers only, like the rest
+  kNorm2,        // [H]
   kRouterW,      // [E,H]
-  kSharedUpW,    // [U(shared),H]
+  kSharedUpW,    // [U(shared),H]  those of the shared expert are optional
   kSharedDownW,  // [H,shared]
   kSharedGateW,  // [1,H]
 };
-// Dense layers end before norm2.
-enum DgradGrads { kGNorm1, kGQNorm, kGKNorm, kGNorm2, kGRouter };
-enum WgradGrads {
-  kGQkv,
-  kGOut,
-  kGQkvB,
-  kGOutB,
-  kGSharedUp,
-  kGSharedDown,
-  kGSharedGate,
-};
+enum DgradGrads { kGNorm2, kGRouter };
+enum WgradGrads { kGSharedUp, kGSharedDown, kGSharedGate };
 }  // namespace pre_dispatch
 
 namespace counts {
@@ -223,12 +222,12 @@ enum Params { kUpW, kDownW };  // [E,U(F),H], [E,H,F]; also the wgrad grads
 }  // namespace experts
 
 namespace combine {
-// read out [R,H], counts, h1, sorted_rows, sorted_experts, [shared_out];
+// read out [R,H], counts, x, sorted_rows, sorted_experts, [shared_out];
 // scratch back [N,H]; write y [T,H]
 enum Forward {
   kOut,
   kAll,
-  kH1,
+  kX,
   kSortedRows,
   kSortedExperts,
   kBack,
@@ -240,20 +239,20 @@ enum Dgrad { kDDy, kDAll, kDTokenOfRow, kDBack, kDOutGrad };
 }  // namespace combine
 
 namespace mlp {
-// read h1; write rstd2, xn2, up [T,U(F)], act [T,F], y [T,H]
-enum Forward { kH1, kRstd2, kXn2, kUp, kAct, kY };
-// read dy, h1, rstd2, xn2, up; scratch d_act [T,F], d_xn2 [T,H]; write
-// d_up [T,U(F)], d_h1 [T,H]
+// read x; write rstd2, xn2, up [T,U(F)], act [T,F], y [T,H]
+enum Forward { kX, kRstd2, kXn2, kUp, kAct, kY };
+// read dy, x, rstd2, xn2, up; scratch d_act [T,F], d_xn2 [T,H]; write
+// d_up [T,U(F)], dx [T,H]
 enum Dgrad {
   kDDy,
-  kDH1,
+  kDX,
   kDRstd2,
   kDXn2,
   kDUp,
   kDActGrad,
   kDXn2Grad,
   kDUpGrad,
-  kDH1Grad,
+  kDDx,
 };
 enum Wgrad { kWXn2, kWUpGrad, kWAct, kWDy };
 enum Params { kNorm2, kUpW, kDownW };

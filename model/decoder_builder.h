@@ -1,5 +1,5 @@
-// Declares a decoder layer by layer: what decoder.cc, for every layer, and
-// decoder_moe.cc, for those with experts, share.
+// Declares a decoder layer by layer: what decoder.cc and the file of each block
+// share.
 #ifndef WEFT_MODEL_DECODER_BUILDER_H_
 #define WEFT_MODEL_DECODER_BUILDER_H_
 
@@ -31,13 +31,6 @@ class DecoderBuilder {
   ModelDecl Build();
 
  private:
-  // Activations of one decoder layer that several nodes use.
-  struct Attention {
-    int rstd1, xn1, qkv, attn, lse, h1, h1_grad, qkv_grad;
-    int qk = kAbsent, qk_rstd = kAbsent;
-    int norm1, qkv_w, out_w;
-    int qkv_b = kAbsent, out_b = kAbsent, q_norm = kAbsent, k_norm = kAbsent;
-  };
   // What the phases of a pre_dispatch node use, gathered part by part.
   struct PreDispatch {
     Args forward;
@@ -98,11 +91,13 @@ class DecoderBuilder {
   void EmbeddingLayer();
   void DecoderLayer(int index);
   void HeadLayer();
-  Attention DeclareAttention();
+  // Each declares the block from x_ to y_ and from dy_ to dx_.
+  void Attention();
+  void Mlp();
+  void MixtureOfExperts();
   Routing DeclareRouting();
-  PreDispatch AttentionHalf(const Attention& a, Access h1_grad);
   void DeclareRouterLosses(Routing& r);
-  void AddRouter(const Attention& a, const Routing& r, PreDispatch& p);
+  void AddRouter(const Routing& r, PreDispatch& p);
   void AddRouterLosses(const Routing& r, PreDispatch& p);
   void AddSharedExpert(const Routing& r, PreDispatch& p);
   void AddPreDispatch(const PreDispatch& p);
@@ -110,15 +105,12 @@ class DecoderBuilder {
   void Dispatch(const Routing& r);
   void Experts(const Routing& r);
   void Balance(const Routing& r);
-  void Combine(const Attention& a, const Routing& r);
-  void Mlp(const Attention& a);
+  void Combine(const Routing& r);
   double ProjectionFlops() const;
   double ScoreFlops() const;
 
   // Deviation of the matrices that write to the residual stream.
-  double ResidualStd() const {
-    return s_.init_std / std::sqrt(2.0 * s_.layers);
-  }
+  double ResidualStd() const { return s_.init_std / std::sqrt(s_.blocks()); }
 
   const Shape& s_;
   DeclarationBuilder out_;
@@ -126,8 +118,8 @@ class DecoderBuilder {
   int tokens_ = -1;             // value
   int labels_ = -1;             // value
   int loss_weights_ = kAbsent;  // value
-  int x_ = -1;                  // output of the layer before, input of this one
-  int y_ = -1;                  // output of this layer
+  int x_ = -1;                  // output of the block before, input of this one
+  int y_ = -1;                  // output of this block
   int dx_ = -1;                 // gradient of x_
   int dy_ = -1;                 // gradient of y_
 };

@@ -1,4 +1,4 @@
-// The half of a decoder layer with experts that is not attention.
+// The experts block of a decoder layer.
 #include <vector>
 
 #include "model/decoder_builder.h"
@@ -47,8 +47,32 @@ DecoderBuilder::Routing DecoderBuilder::DeclareRouting() {
   return r;
 }
 
-void DecoderBuilder::AddRouter(const Attention& a, const Routing& r,
-                               PreDispatch& p) {
+void DecoderBuilder::MixtureOfExperts() {
+  Routing r = DeclareRouting();
+  DeclareRouterLosses(r);
+  PreDispatch pre_dispatch;
+  AddRouter(r, pre_dispatch);
+  AddRouterLosses(r, pre_dispatch);
+  if (s_.shared_ffn > 0) AddSharedExpert(r, pre_dispatch);
+  AddPreDispatch(pre_dispatch);
+  Counts(r);
+  Dispatch(r);
+  if (s_.router_loss.need_counts()) Balance(r);
+  Experts(r);
+  Combine(r);
+}
+
+void DecoderBuilder::AddPreDispatch(const PreDispatch& p) {
+  NodeDecl& node = out_.AddNode(NodeKind::kPreDispatch);
+  node.phases = {
+      Compute(Phase::kForward, p.forward, p.params, {}, p.flops),
+      Compute(Phase::kDgrad, p.dgrad, p.params, p.dgrad_grads, p.flops)};
+  if (p.wgrad_grads.empty()) return;
+  node.phases.push_back(
+      Compute(Phase::kWgrad, p.wgrad, {}, p.wgrad_grads, p.wgrad_flops));
+}
+
+void DecoderBuilder::AddRouter(const Routing& r, PreDispatch& p) {
   const int64_t t = s_.tokens;
   const int norm2 = Norm("norm2");
   const int router = Param("router", {s_.experts, s_.hidden}, s_.init_std);
@@ -57,15 +81,16 @@ void DecoderBuilder::AddRouter(const Attention& a, const Routing& r,
   const int xn2_grad = Activation("xn2.grad", t, s_.hidden);
   const int logits_grad = Value("logits.grad", t, s_.experts);
   const int prob_grad = Value("topk_prob.grad", t, s_.top_k);
-  Append(p.forward, {W(r.rstd2), W(r.xn2), S(logits), W(r.scores), W(r.index),
-                     W(r.prob), W(r.counts), S(offsets), W(r.row_of_slot),
-                     W(r.token_of_row), W(r.slot_of_row), W(r.sorted_rows),
-                     W(r.sorted_experts), W(r.send_rows), W(r.send_prob)});
+  Append(p.forward,
+         {R(x_), W(r.rstd2), W(r.xn2), S(logits), W(r.scores), W(r.index),
+          W(r.prob), W(r.counts), S(offsets), W(r.row_of_slot),
+          W(r.token_of_row), W(r.slot_of_row), W(r.sorted_rows),
+          W(r.sorted_experts), W(r.send_rows), W(r.send_prob)});
   Append(p.dgrad,
-         {R(a.h1), R(r.rstd2), R(r.xn2), R(r.scores), R(r.index), R(r.prob),
-          R(r.row_of_slot), R(r.sorted_rows), R(r.sorted_experts),
+         {R(dy_), R(x_), R(r.rstd2), R(r.xn2), R(r.scores), R(r.index),
+          R(r.prob), R(r.row_of_slot), R(r.sorted_rows), R(r.sorted_experts),
           R(r.send_rows_grad), R(r.send_prob_grad), S(xn2_grad), S(logits_grad),
-          S(prob_grad)});
+          S(prob_grad), W(dx_)});
   Append(p.params, {norm2, router});
   Append(p.dgrad_grads, {norm2, router});
   p.flops += 2.0 * t * s_.hidden * s_.experts;
@@ -177,11 +202,11 @@ void DecoderBuilder::Experts(const Routing& r) {
   };
 }
 
-void DecoderBuilder::Combine(const Attention& a, const Routing& r) {
+void DecoderBuilder::Combine(const Routing& r) {
   const int back = Activation("combine_back", s_.sent_rows(), s_.hidden);
   const int d_back = Activation("combine_back.grad", s_.sent_rows(), s_.hidden);
   Args forward = {
-      R(r.out), R(r.all), R(a.h1), R(r.sorted_rows), R(r.sorted_experts),
+      R(r.out), R(r.all), R(x_), R(r.sorted_rows), R(r.sorted_experts),
       S(back),  W(y_)};
   if (s_.shared_ffn > 0) forward.push_back(R(r.shared_out));
   out_.AddNode(NodeKind::kCombine).phases = {

@@ -20,7 +20,7 @@ using ::testing::IsEmpty;
 // A layer with experts between two dense ones, with frozen parameters.
 ModelDecl Frozen(const std::vector<std::string>& patterns) {
   Shape shape = SmallShape();
-  shape.moe_layer = {false, true, false};
+  shape.layers = TransformerLayers({false, true, false});
   ModelDecl model = DeclareDecoder(shape);
   for (ParamDecl& param : model.params) {
     for (const std::string& pattern : patterns) {
@@ -59,7 +59,7 @@ std::set<std::string> Gradients(const ModelDecl& model) {
 }
 
 TEST(FrozenTest, NothingFrozenChangesNothing) {
-  EXPECT_EQ(BackwardPhases(Frozen({})).size(), 18);
+  EXPECT_EQ(BackwardPhases(Frozen({})).size(), 19);
   EXPECT_EQ(Gradients(Frozen({})).size(), Frozen({}).params.size());
 }
 
@@ -69,7 +69,7 @@ TEST(FrozenTest, ExactlyTheOthersHaveGradients) {
   for (const ParamDecl& param : model.params) {
     EXPECT_EQ(gradients.count(param.name), param.frozen ? 0 : 1) << param.name;
   }
-  EXPECT_EQ(BackwardPhases(model).size(), 18);
+  EXPECT_EQ(BackwardPhases(model).size(), 19);
 }
 
 TEST(FrozenTest, GradientsThatAreLeftKeepTheirNumbers) {
@@ -95,7 +95,7 @@ TEST(FrozenTest, GradientsThatAreLeftKeepTheirNumbers) {
 
 TEST(FrozenTest, ANodeOfFrozenParametersHasNoWgrad) {
   const auto phases = BackwardPhases(Frozen({"*.experts.*"}));
-  EXPECT_EQ(phases.size(), 17);
+  EXPECT_EQ(phases.size(), 18);
   EXPECT_THAT(phases, ::testing::Not(Contains("layers.1.experts wgrad")));
   EXPECT_THAT(phases, Contains("layers.1.experts dgrad"));
 }
@@ -103,16 +103,17 @@ TEST(FrozenTest, ANodeOfFrozenParametersHasNoWgrad) {
 TEST(FrozenTest, NothingGoesBackPastTheFirstThatLearns) {
   EXPECT_THAT(BackwardPhases(Frozen({"embedding.*", "layers.*", "head.norm"})),
               ElementsAre("head.head wgrad", "head.loss dgrad"));
-  // norm1 of layer 1 learns: its pre_dispatch and all behind it go on.
+  // norm1 of layer 1 learns: its attention and all behind it go on.
   EXPECT_THAT(
       BackwardPhases(
           Frozen({"embedding.*", "layers.0.*", "layers.1.*.*", "layers.1.qkv",
                   "layers.1.out", "layers.1.router"})),
-      ElementsAre("layers.1.pre_dispatch dgrad", "layers.1.dispatch dgrad",
-                  "layers.1.experts dgrad", "layers.1.combine dgrad",
-                  "layers.2.pre_dispatch dgrad", "layers.2.pre_dispatch wgrad",
-                  "layers.2.mlp dgrad", "layers.2.mlp wgrad", "head.head dgrad",
-                  "head.head wgrad", "head.loss dgrad"));
+      ElementsAre("layers.1.attention dgrad", "layers.1.pre_dispatch dgrad",
+                  "layers.1.dispatch dgrad", "layers.1.experts dgrad",
+                  "layers.1.combine dgrad", "layers.2.attention dgrad",
+                  "layers.2.attention wgrad", "layers.2.mlp dgrad",
+                  "layers.2.mlp wgrad", "head.head dgrad", "head.head wgrad",
+                  "head.loss dgrad"));
 }
 
 TEST(FrozenTest, AllFrozenLeavesNoBackward) {

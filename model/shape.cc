@@ -18,6 +18,16 @@ DType DTypeOf(v1::NumberFormat format) {
 
 }  // namespace
 
+bool Has(const LayerBlocks& blocks, BlockKind kind) {
+  return std::find(blocks.begin(), blocks.end(), kind) != blocks.end();
+}
+
+int64_t Shape::blocks() const {
+  int64_t count = 0;
+  for (const LayerBlocks& layer : layers) count += layer.size();
+  return count;
+}
+
 Shape Shape::Of(int microbatch_index) const {
   Shape shape = *this;
   shape.microbatch = sequences_of(microbatch_index);
@@ -64,6 +74,15 @@ void FillMoe(const v1::MoeConfig& moe, Shape* shape) {
       moe.top_k_normalization() != v1::TOP_K_NORMALIZATION_RAW;
 }
 
+std::vector<LayerBlocks> LayersOf(const v1::ModelConfig& model) {
+  const LayerBlocks dense = {BlockKind::kAttention, BlockKind::kMlp};
+  const LayerBlocks experts = {BlockKind::kAttention, BlockKind::kExperts};
+  std::vector<LayerBlocks> layers(model.num_layers(),
+                                  model.has_moe() ? experts : dense);
+  for (int layer : model.dense_layers()) layers[layer] = dense;
+  return layers;
+}
+
 // Requires: the shape's sequence and world.
 void FillBatch(const v1::BatchConfig& batch, Shape* shape) {
   const auto& cut = batch.microbatches();
@@ -89,7 +108,6 @@ Shape ShapeOf(const v1::TrainingJob& job) {
   Shape shape;
   shape.vocab = model.vocab_size();
   shape.hidden = model.hidden_size();
-  shape.layers = model.num_layers();
   shape.heads = attention.num_heads();
   shape.kv_heads = Or(attention.num_kv_heads(), attention.num_heads());
   shape.head_dim = attention.head_dim() != 0 ? attention.head_dim()
@@ -103,8 +121,7 @@ Shape ShapeOf(const v1::TrainingJob& job) {
   shape.norm_epsilon = Or(model.norm_epsilon(), 1e-5);
   shape.rope_theta = Or(attention.rope_theta(), 10000.0);
   shape.init_std = Or(model.init_std(), 0.02);
-  shape.moe_layer.assign(shape.layers, model.has_moe());
-  for (int layer : model.dense_layers()) shape.moe_layer[layer] = false;
+  shape.layers = LayersOf(model);
   if (model.has_moe()) FillMoe(model.moe(), &shape);
   shape.balanced_routing = job.bench().balanced_routing();
   shape.compute_dtype = DTypeOf(job.precision().compute());

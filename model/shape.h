@@ -21,11 +21,20 @@ struct RouterCoefficients {
   bool need_counts() const { return aux > 0 || global_aux > 0; }
 };
 
+// A part of a layer with a residual around it: y = x + f(norm(x)).
+enum class BlockKind : uint8_t {
+  kAttention,
+  kMlp,      // dense feed-forward
+  kExperts,  // experts, with their router and the shared expert
+};
+// The blocks of a decoder layer, in forward order; kMlp and kExperts only last.
+using LayerBlocks = std::vector<BlockKind>;
+bool Has(const LayerBlocks& blocks, BlockKind kind);
+
 // Sizes of a job on one rank. Derived from a valid job; see ShapeOf.
 struct Shape {
   int64_t vocab = 0;
   int64_t hidden = 0;
-  int64_t layers = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
@@ -51,7 +60,7 @@ struct Shape {
   double norm_epsilon = 1e-5;
   double rope_theta = 10000;
   double init_std = 0.02;
-  std::vector<bool> moe_layer;         // by decoder layer
+  std::vector<LayerBlocks> layers;     // decoder layers
   DType compute_dtype = DType::kF32;   // parameters as read, activations
   DType gradient_dtype = DType::kF32;  // of parameters
 
@@ -64,6 +73,8 @@ struct Shape {
   int64_t ep = 1;            // ranks of an expert-parallel group
   int64_t world = 1;         // ranks of the job
 
+  // Of all decoder layers.
+  int64_t blocks() const;
   // Of queries, keys and values side by side.
   int64_t qkv_columns() const { return (heads + 2 * kv_heads) * head_dim; }
   // Heads of queries and keys.

@@ -1,6 +1,7 @@
 #include "model/shape.h"
 
 #include "gtest/gtest.h"
+#include "model/small_shape.h"
 
 namespace weft::model {
 namespace {
@@ -65,7 +66,7 @@ TEST(ShapeTest, EpDefaultsToOneAndDenseLayersAreMarked) {
   job.mutable_model()->add_dense_layers(1);
   const Shape shape = ShapeOf(job);
   EXPECT_EQ(shape.ep, 1);
-  EXPECT_EQ(shape.moe_layer, (std::vector<bool>{true, false, true}));
+  EXPECT_EQ(shape.layers, TransformerLayers({true, false, true}));
 }
 
 }  // namespace

@@ -2,16 +2,28 @@
 #ifndef WEFT_MODEL_SMALL_SHAPE_H_
 #define WEFT_MODEL_SMALL_SHAPE_H_
 
+#include <vector>
+
 #include "model/shape.h"
 
 namespace weft::model {
+
+// Transformer layers: for each, whether it has experts.
+inline std::vector<LayerBlocks> TransformerLayers(
+    const std::vector<bool>& experts) {
+  std::vector<LayerBlocks> layers;
+  for (bool has_experts : experts) {
+    layers.push_back({BlockKind::kAttention,
+                      has_experts ? BlockKind::kExperts : BlockKind::kMlp});
+  }
+  return layers;
+}
 
 // One rank; a dense layer between two with experts.
 inline Shape SmallShape() {
   Shape shape;
   shape.vocab = 32;
   shape.hidden = 16;
-  shape.layers = 3;
   shape.heads = 4;
   shape.kv_heads = 2;
   shape.head_dim = 4;
@@ -19,7 +31,7 @@ inline Shape SmallShape() {
   shape.experts = 4;
   shape.top_k = 2;
   shape.expert_ffn = 12;
-  shape.moe_layer = {true, false, true};
+  shape.layers = TransformerLayers({true, false, true});
   shape.sequence = 10;
   shape.microbatch = 2;
   shape.tokens = 20;

@@ -103,7 +103,12 @@ TEST_F(BrokenPlanTest, BucketReadBeforeItsGather) {
 
 TEST_F(BrokenPlanTest, BucketReadAfterItsReleaseOnAnotherStream) {
   const int release = FindKind(OpKind::kRelease);
-  const int reader = ops()[release].waits.at(0);
+  const int reader = Find([&](const Op& op) {
+    return std::any_of(op.params.begin(), op.params.end(),
+                       [&](const ParamUse& use) {
+                         return use.value == ops()[release].args[0];
+                       });
+  });
   ASSERT_NE(ops()[reader].stream, ops()[release].stream);
   ops()[release].waits.clear();
   Expect("residency", {reader, release}, "may have released its bucket");
@@ -213,7 +218,7 @@ TEST_F(BrokenPlanTest, MemoryTakenPartByPartBeforeItsLastReader) {
   Program& program = plan_.train;
   SpreadOut(program);
   // A gather of a later bucket, ahead of the release that waits for the layer.
-  const int last_use = FindNode(NodeKind::kPreDispatch, Phase::kForward, 0);
+  const int last_use = FindNode(NodeKind::kAttention, Phase::kForward, 0);
   const int gather = FindKind(OpKind::kRelease, last_use);
   MoveOp(program,
          Find(

@@ -9,18 +9,25 @@ TokenFlops TrainingFlopsOf(const model::Shape& s) {
   constexpr double kWeight = 6;
   TokenFlops flops;
   const double hidden = s.hidden;
-  flops.projections =
-      kWeight * s.layers * hidden * (s.qkv_columns() + s.heads * s.head_dim);
-  // Scores and their product with the values, of half of the keys each.
-  flops.scores = kWeight * s.layers * s.sequence * s.heads * s.head_dim;
   const double matrices = s.gated_mlp ? 3 : 2;
-  for (int64_t layer = 0; layer < s.layers; ++layer) {
-    if (!s.moe_layer[layer]) {
-      flops.feed_forward += kWeight * matrices * hidden * s.ffn;
-      continue;
+  const double width = s.heads * s.head_dim;
+  const double ffn = s.top_k * s.expert_ffn + s.shared_ffn;
+  for (const model::LayerBlocks& layer : s.layers) {
+    for (model::BlockKind block : layer) {
+      switch (block) {
+        case model::BlockKind::kAttention:
+          flops.projections += kWeight * hidden * (s.qkv_columns() + width);
+          // Scores and their product with the values, of half of the keys each.
+          flops.scores += kWeight * s.sequence * width;
+          break;
+        case model::BlockKind::kMlp:
+          flops.feed_forward += kWeight * matrices * hidden * s.ffn;
+          break;
+        case model::BlockKind::kExperts:
+          flops.feed_forward += kWeight * hidden * (matrices * ffn + s.experts);
+          break;
+      }
     }
-    const double ffn = s.top_k * s.expert_ffn + s.shared_ffn;
-    flops.feed_forward += kWeight * hidden * (matrices * ffn + s.experts);
   }
   flops.head = kWeight * hidden * s.vocab;
   return flops;

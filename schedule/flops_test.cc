@@ -12,7 +12,6 @@ model::Shape LargeShape() {
   model::Shape shape;
   shape.vocab = 32000;
   shape.hidden = 2048;
-  shape.layers = 16;
   shape.heads = 16;
   shape.kv_heads = 4;
   shape.head_dim = 128;
@@ -21,7 +20,8 @@ model::Shape LargeShape() {
   shape.expert_ffn = 1024;
   shape.shared_ffn = 1024;
   shape.sequence = 4096;
-  shape.moe_layer.assign(16, true);
+  shape.layers.assign(
+      16, {model::BlockKind::kAttention, model::BlockKind::kExperts});
   return shape;
 }
 
@@ -38,7 +38,7 @@ TEST(TrainingFlopsTest, CountsWeightsATokenMeetsAndTheCausalHalfOfScores) {
 
 TEST(TrainingFlopsTest, DenseLayersAndActivationsOfOneProjection) {
   model::Shape shape = LargeShape();
-  shape.moe_layer[3] = false;
+  shape.layers[3] = {model::BlockKind::kAttention, model::BlockKind::kMlp};
   shape.ffn = 5000;
   shape.gated_mlp = false;
   EXPECT_DOUBLE_EQ(TrainingFlopsOf(shape).feed_forward,

@@ -25,6 +25,8 @@ class OrderBuilder {
   // The phase of the layer's nodes of this kind, in forward order; nothing when
   // the layer has no such node or the node no such phase.
   void Add(int layer, model::NodeKind kind, model::Phase phase, int microbatch);
+  // A phase of one node, which must have it.
+  void Add(const NodePhase& node) { order_.push_back(node); }
   // All forward phases of a layer.
   void AddForward(int layer, int microbatch);
 
@@ -47,19 +49,20 @@ std::vector<NodePhase> SequentialOrder(const model::ModelDecl& model,
 // Forward of microbatch i+1 paired with backward of microbatch i: the first
 // forward alone, then M-1 pairs, then the last backward alone. In a pair, layer
 // i of the forward meets layer n-1-i of the backward, in this launch order
-// (Megatron-LM's; layers have only the rows they have):
+// (Megatron-LM's; layers have only the rows they have; "pre" are the nodes
+// before the dispatch, attention and pre_dispatch, in backward the last first):
 //
 //   backward             forward
 //   combine.dgrad
-//                        pre_dispatch
+//                        pre
 //   experts.dgrad
 //                        counts, dispatch, balance
 //   experts.wgrad        (delayed)
 //   dispatch.dgrad
 //                        experts
 //                        combine
-//   pre_dispatch.dgrad
-//   pre_dispatch.wgrad   (delayed: of the last layer, after all pairs)
+//   pre.dgrad
+//   pre.wgrad            (delayed: of the last layer, after all pairs)
 std::vector<NodePhase> Combined1F1BOrder(const model::ModelDecl& model,
                                          int microbatches, bool delay_wgrad);
 

@@ -23,7 +23,7 @@ class CombinedStep {
     B(head, NodeKind::kHead, Phase::kDgrad);
     B(head, NodeKind::kHead, Phase::kWgrad);
     for (int i = 1; i < head; ++i) Pair(i, head - i);
-    if (Waits(1, NodeKind::kPreDispatch)) Wgrad(1, NodeKind::kPreDispatch);
+    DelayedWgradBeforeDispatch(1);
     F(head, NodeKind::kHead);
     B(embedding, NodeKind::kEmbedding, Phase::kWgrad);
     F(head, NodeKind::kLoss);
@@ -32,7 +32,7 @@ class CombinedStep {
  private:
   void Pair(int f, int b) {
     B(b, NodeKind::kCombine, Phase::kDgrad);
-    F(f, NodeKind::kPreDispatch);
+    ForwardBeforeDispatch(f);
     for (NodeKind kind : {NodeKind::kExperts, NodeKind::kMlp}) {
       B(b, kind, Phase::kDgrad);
       if (!Waits(b, kind)) Wgrad(b, kind);
@@ -47,9 +47,42 @@ class CombinedStep {
     F(f, NodeKind::kExperts);
     F(f, NodeKind::kMlp);
     F(f, NodeKind::kCombine);
-    B(b, NodeKind::kPreDispatch, Phase::kDgrad);
-    const bool held_back = b == 1 && Waits(b, NodeKind::kPreDispatch);
-    if (!held_back) Wgrad(b, NodeKind::kPreDispatch);
+    BackwardBeforeDispatch(b);
+    if (b != 1) DelayedWgradBeforeDispatch(b);
+  }
+
+  void ForwardBeforeDispatch(int layer) {
+    for (int n = 0; n < nodes(layer).size(); ++n) {
+      if (model::IsBeforeDispatch(nodes(layer)[n].kind)) {
+        AddNode(layer, n, Phase::kForward, f_);
+      }
+    }
+  }
+  // With the wgrads that are not delayed.
+  void BackwardBeforeDispatch(int layer) {
+    for (int n = nodes(layer).size() - 1; n >= 0; --n) {
+      const model::NodeDecl& node = nodes(layer)[n];
+      if (!model::IsBeforeDispatch(node.kind)) continue;
+      AddNode(layer, n, Phase::kDgrad, b_);
+      if (!delay_ || !node.wgrad_can_wait) AddNode(layer, n, Phase::kWgrad, b_);
+    }
+  }
+  void DelayedWgradBeforeDispatch(int layer) {
+    if (!delay_) return;
+    for (int n = nodes(layer).size() - 1; n >= 0; --n) {
+      const model::NodeDecl& node = nodes(layer)[n];
+      if (!model::IsBeforeDispatch(node.kind) || !node.wgrad_can_wait) continue;
+      AddNode(layer, n, Phase::kWgrad, b_);
+    }
+  }
+
+  const std::vector<model::NodeDecl>& nodes(int layer) const {
+    return order_.model().layers[layer].nodes;
+  }
+  // Nothing without a microbatch, or when the node has no such phase.
+  void AddNode(int layer, int node, Phase phase, int microbatch) {
+    if (microbatch < 0 || nodes(layer)[node].Find(phase) == nullptr) return;
+    order_.Add({layer, node, phase, microbatch});
   }
 
   void F(int layer, NodeKind kind) {
@@ -63,7 +96,7 @@ class CombinedStep {
   // Whether the wgrad of this node is delayed.
   bool Waits(int layer, NodeKind kind) const {
     if (!delay_) return false;
-    for (const model::NodeDecl& node : order_.model().layers[layer].nodes) {
+    for (const model::NodeDecl& node : nodes(layer)) {
       if (node.kind == kind) return node.wgrad_can_wait;
     }
     return false;

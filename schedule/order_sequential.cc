@@ -25,14 +25,14 @@ class Backward {
     for (int n = nodes.size() - 1; n >= 0; --n) {
       const NodeDecl& node = nodes[n];
       if (const model::PhaseDecl* dgrad = node.Find(Phase::kDgrad)) {
-        order_.Add(layer, node.kind, Phase::kDgrad, microbatch_);
+        order_.Add({layer, n, Phase::kDgrad, microbatch_});
         const bool exchange =
             dgrad->resource == model::Resource::kExpertParallel;
         if (exchange || first) Flush();
         first = false;
       }
       if (node.Find(Phase::kWgrad) == nullptr) continue;
-      held_.push_back({layer, node.kind});
+      held_.push_back({layer, n, Phase::kWgrad, microbatch_});
       const bool decoder =
           order_.model().layers[layer].kind == model::LayerKind::kDecoder;
       if (!delay_ || !node.wgrad_can_wait || !decoder) Flush();
@@ -40,16 +40,14 @@ class Backward {
   }
 
   void Flush() {
-    for (const auto& [layer, kind] : held_) {
-      order_.Add(layer, kind, Phase::kWgrad, microbatch_);
-    }
+    for (const NodePhase& wgrad : held_) order_.Add(wgrad);
     held_.clear();
   }
 
   OrderBuilder& order_;
   const int microbatch_;
   const bool delay_;
-  std::vector<std::pair<int, model::NodeKind>> held_;
+  std::vector<NodePhase> held_;
 };
 
 }  // namespace

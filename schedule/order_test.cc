@@ -33,15 +33,17 @@ TEST(Combined1F1BOrderTest, PairFollowsTheLaunchOrderOfTheOriginal) {
   const Plan plan = Declare(SmallJob({/*layers=*/1, /*microbatches=*/2}));
   const auto order = Combined1F1BOrder(plan.model, 2, /*delay_wgrad=*/true);
   std::vector<std::string> names = Names(plan.model, order, 1);
-  // Microbatch 0 forward alone takes five phases, then comes the pair.
-  names.erase(names.begin(), names.begin() + 5);
-  names.resize(12);
-  EXPECT_THAT(names, ElementsAre("dgrad0 1.combine", "forward1 1.pre_dispatch",
-                                 "dgrad0 1.experts", "forward1 1.counts",
-                                 "forward1 1.dispatch", "wgrad0 1.experts",
-                                 "dgrad0 1.dispatch", "forward1 1.experts",
-                                 "forward1 1.combine", "dgrad0 1.pre_dispatch",
-                                 "wgrad0 1.pre_dispatch", "dgrad1 1.combine"));
+  // Microbatch 0 forward alone takes six phases, then comes the pair.
+  names.erase(names.begin(), names.begin() + 6);
+  names.resize(15);
+  EXPECT_THAT(names, ElementsAre("dgrad0 1.combine", "forward1 1.attention",
+                                 "forward1 1.pre_dispatch", "dgrad0 1.experts",
+                                 "forward1 1.counts", "forward1 1.dispatch",
+                                 "wgrad0 1.experts", "dgrad0 1.dispatch",
+                                 "forward1 1.experts", "forward1 1.combine",
+                                 "dgrad0 1.pre_dispatch", "dgrad0 1.attention",
+                                 "wgrad0 1.attention", "dgrad1 1.combine",
+                                 "dgrad1 1.experts"));
 }
 
 TEST(Combined1F1BOrderTest, ForwardLayerMeetsBackwardLayerFromTheOtherEnd) {
@@ -62,11 +64,11 @@ TEST(Combined1F1BOrderTest, ForwardLayerMeetsBackwardLayerFromTheOtherEnd) {
               ElementsAre(std::pair(1, 3), std::pair(2, 2), std::pair(3, 1)));
 }
 
-TEST(Combined1F1BOrderTest, LastPreDispatchWgradIsHeldBackAfterAllPairs) {
+TEST(Combined1F1BOrderTest, WgradBeforeTheLastDispatchIsHeldBackAfterAllPairs) {
   const Plan plan = Declare(SmallJob({/*layers=*/2, /*microbatches=*/1}));
   const auto names = Names(
       plan.model, Combined1F1BOrder(plan.model, 1, /*delay_wgrad=*/true), -1);
-  EXPECT_EQ(names[names.size() - 2], "wgrad0 1.pre_dispatch");
+  EXPECT_EQ(names[names.size() - 2], "wgrad0 1.attention");
   EXPECT_EQ(names.back(), "wgrad0 0.embedding");
 }
 
@@ -89,12 +91,12 @@ TEST(SequentialOrderTest, DelayedWgradHidesTheNextExchange) {
     if (name[0] != 'f') backward.push_back(name);
   }
   const std::vector<std::string> expected = {
-      "dgrad0 3.loss",         "dgrad0 3.head",         "wgrad0 3.head",
-      "dgrad0 2.combine",      "dgrad0 2.experts",      "dgrad0 2.dispatch",
-      "wgrad0 2.experts",      "dgrad0 2.pre_dispatch", "dgrad0 1.combine",
-      "wgrad0 2.pre_dispatch", "dgrad0 1.experts",      "dgrad0 1.dispatch",
-      "wgrad0 1.experts",      "dgrad0 1.pre_dispatch", "wgrad0 1.pre_dispatch",
-      "wgrad0 0.embedding"};
+      "dgrad0 3.loss",      "dgrad0 3.head",         "wgrad0 3.head",
+      "dgrad0 2.combine",   "dgrad0 2.experts",      "dgrad0 2.dispatch",
+      "wgrad0 2.experts",   "dgrad0 2.pre_dispatch", "dgrad0 2.attention",
+      "dgrad0 1.combine",   "wgrad0 2.attention",    "dgrad0 1.experts",
+      "dgrad0 1.dispatch",  "wgrad0 1.experts",      "dgrad0 1.pre_dispatch",
+      "dgrad0 1.attention", "wgrad0 1.attention",    "wgrad0 0.embedding"};
   EXPECT_THAT(backward, ElementsAreArray(expected));
 }
 

@@ -285,7 +285,7 @@ TEST(OpSizeTest, AttentionGrowsWithTheSquareOfTheSequence) {
     EXPECT_DOUBLE_EQ(b.attention_flops, 4 * a.attention_flops) << id;
     const std::string name = ClassOf(once, once.train.ops[id]);
     const bool has_attention =
-        name == "pre_dispatch.forward" || name == "pre_dispatch.dgrad";
+        name == "attention.forward" || name == "attention.dgrad";
     EXPECT_EQ(a.attention_flops > 0, has_attention) << name;
     checked += has_attention;
   }

@@ -36,12 +36,13 @@ struct Cell {
   OpTime time;
 };
 
-// "[F1 L0.attn]" for the op "F1 layers.0.pre_dispatch".
+// "[F1 L0.attn]" for the op "F1 layers.0.attention".
 std::string Label(const Plan& plan, const Op& op) {
   const std::string name = OpName(plan.model, plan.units, op);
   return absl::StrCat("[",
                       absl::StrReplaceAll(name, {{"layers.", "L"},
-                                                 {".pre_dispatch", ".attn"},
+                                                 {".attention", ".attn"},
+                                                 {".pre_dispatch", ".route"},
                                                  {"embedding.embedding", "emb"},
                                                  {"head.head", "head"},
                                                  {"head.loss", "loss"}}),

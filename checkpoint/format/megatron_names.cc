@@ -81,7 +81,7 @@ Found FindRule(const model::Shape& shape, absl::string_view param) {
   int64_t layer = -1;
   if (dot == absl::string_view::npos ||
       !absl::SimpleAtoi(param.substr(0, dot), &layer) || layer < 0 ||
-      layer >= shape.layers) {
+      layer >= shape.layers.size()) {
     return {};
   }
   return {Find(kLayer, param.substr(dot + 1)),
@@ -143,7 +143,7 @@ absl::StatusOr<std::vector<TensorSlice>> MegatronTensorsOf(
     return absl::InvalidArgumentError(
         absl::StrCat("parameter \"", param.name,
                      "\" has no name in a Megatron-Core checkpoint of ",
-                     shape.layers, " layers"));
+                     shape.layers.size(), " layers"));
   }
   const std::string name = absl::StrCat(found.prefix, found.rule->tensor);
   if (!IsCuttable(*found.rule, param.shape, shape)) {

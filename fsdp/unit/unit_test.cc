@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/decoder.h"
+#include "model/small_shape.h"
 
 namespace weft::fsdp {
 namespace {
@@ -15,7 +16,6 @@ model::ModelDecl SmallModel(int ep) {
   model::Shape shape;
   shape.vocab = 33;
   shape.hidden = 10;
-  shape.layers = 2;
   shape.heads = 2;
   shape.kv_heads = 1;
   shape.head_dim = 4;
@@ -23,7 +23,7 @@ model::ModelDecl SmallModel(int ep) {
   shape.experts = 4;
   shape.top_k = 1;
   shape.expert_ffn = 3;
-  shape.moe_layer = {false, true};
+  shape.layers = model::TransformerLayers({false, true});
   shape.sequence = 4;
   shape.microbatch = 1;
   shape.tokens = 4;

@@ -70,7 +70,7 @@ absl::Status LoweredProgram::BindNode(const Program& program, int id) {
   const model::LayerDecl& layer = plan.model.layers[op.layer];
   const model::NodeDecl& node = layer.nodes[op.node];
   NodeWork& work = nodes_.emplace_back();
-  work.fn = layers::FindNode(node.kind, op.phase, layer.moe);
+  work.fn = layers::FindNode(node.kind, op.phase);
   if (work.fn == nullptr) {
     return absl::UnimplementedError(
         absl::StrCat(labels_[id], ": no function computes it"));

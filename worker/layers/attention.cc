@@ -1,3 +1,4 @@
+// The attention block: y = x + out(attention(rotary(qkv(norm1(x))))).
 #include "worker/layers/attention.h"
 
 #include <array>
@@ -10,11 +11,12 @@
 #include "kernels/ops/rope/rope.h"
 #include "model/decoder.h"
 #include "worker/layers/linear.h"
+#include "worker/layers/nodes.h"
 
 namespace weft::layers {
 namespace {
 
-namespace pd = model::pre_dispatch;
+namespace at = model::attention;
 
 ops::AttentionShape AttentionShapeOf(const model::Shape& s) {
   ops::AttentionShape shape;
@@ -59,8 +61,8 @@ std::array<HeadNorm, 2> HeadNormsOf(const model::Shape& s) {
   shape.stride = s.qkv_columns();
   shape.kept_stride = s.qk_heads() * s.head_dim;
   shape.rstd_stride = s.qk_heads();
-  HeadNorm q = {shape, 0, 0, pd::kQNorm, pd::kGQNorm};
-  HeadNorm k = {shape, s.heads * s.head_dim, s.heads, pd::kKNorm, pd::kGKNorm};
+  HeadNorm q = {shape, 0, 0, at::kQNorm, at::kGQNorm};
+  HeadNorm k = {shape, s.heads * s.head_dim, s.heads, at::kKNorm, at::kGKNorm};
   q.shape.heads = s.heads;
   k.shape.heads = s.kv_heads;
   return {q, k};
@@ -72,9 +74,9 @@ void HeadNormsForward(const NodeContext& ctx, device::Stream& stream) {
     args.shape = norm.shape;
     args.eps = static_cast<float>(ctx.shape->norm_epsilon);
     args.weight = ctx.params[norm.param];
-    args.qkv = ctx.tensor(pd::kQkv) + norm.column;
-    args.x = ctx.tensor(pd::kQk) + norm.column;
-    args.rstd = ctx.f32(pd::kQkRstd) + norm.rstd_column;
+    args.qkv = ctx.tensor(at::kQkv) + norm.column;
+    args.x = ctx.tensor(at::kQk) + norm.column;
+    args.rstd = ctx.f32(at::kQkRstd) + norm.rstd_column;
     ops::HeadNormForward(args, stream);
   }
 }
@@ -84,9 +86,9 @@ void HeadNormsBackward(const NodeContext& ctx, device::Stream& stream) {
     ops::HeadNormBackwardArgs args;
     args.shape = norm.shape;
     args.weight = ctx.params[norm.param];
-    args.x = ctx.tensor(pd::kDQk) + norm.column;
-    args.rstd = ctx.f32(pd::kDQkRstd) + norm.rstd_column;
-    args.d_qkv = ctx.tensor(pd::kDQkvGrad) + norm.column;
+    args.x = ctx.tensor(at::kDQk) + norm.column;
+    args.rstd = ctx.f32(at::kDQkRstd) + norm.rstd_column;
+    args.d_qkv = ctx.tensor(at::kDQkvGrad) + norm.column;
     args.dweight = ctx.grads[norm.grad].data;
     args.accumulate = ctx.grads[norm.grad].accumulate;
     ops::HeadNormBackward(args, stream);
@@ -124,87 +126,90 @@ Linear OutSize(const model::Shape& s) {
 
 }  // namespace
 
-void AttentionHalfForward(const NodeContext& ctx, device::Stream& stream) {
+absl::Status AttentionForward(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
-  NormForward(s, ctx.tensor(pd::kX), ctx.params[pd::kNorm1],
-              ctx.tensor(pd::kXn1), ctx.f32(pd::kRstd1), stream);
-  Forward(QkvSize(s), ctx.tensor(pd::kXn1), ctx.params[pd::kQkvW],
-          ctx.tensor(pd::kQkv), stream);
+  NormForward(s, ctx.tensor(at::kX), ctx.params[at::kNorm1],
+              ctx.tensor(at::kXn), ctx.f32(at::kRstd), stream);
+  Forward(QkvSize(s), ctx.tensor(at::kXn), ctx.params[at::kQkvW],
+          ctx.tensor(at::kQkv), stream);
   if (s.qkv_bias) {
-    AddBias(s.tokens, s.qkv_columns(), ctx.params[pd::kQkvB],
-            ctx.tensor(pd::kQkv), stream);
+    AddBias(s.tokens, s.qkv_columns(), ctx.params[at::kQkvB],
+            ctx.tensor(at::kQkv), stream);
   }
   if (s.qk_norm) HeadNormsForward(ctx, stream);
-  ops::RopeForward(Rope(ctx, ctx.tensor(pd::kQkv)), stream);
+  ops::RopeForward(Rope(ctx, ctx.tensor(at::kQkv)), stream);
 
   ops::AttentionForwardArgs attention;
   attention.shape = AttentionShapeOf(s);
-  attention.qkv = ctx.tensor(pd::kQkv);
-  attention.out = ctx.tensor(pd::kAttnOut);
-  attention.lse = ctx.f32(pd::kLse);
-  attention.scratch = ctx.f32(pd::kAttnScratch);
+  attention.qkv = ctx.tensor(at::kQkv);
+  attention.out = ctx.tensor(at::kAttnOut);
+  attention.lse = ctx.f32(at::kLse);
+  attention.scratch = ctx.f32(at::kScratch);
   ops::AttentionForward(attention, stream);
 
-  Forward(OutSize(s), ctx.tensor(pd::kAttnOut), ctx.params[pd::kOutW],
-          ctx.tensor(pd::kH1), stream);
+  Forward(OutSize(s), ctx.tensor(at::kAttnOut), ctx.params[at::kOutW],
+          ctx.tensor(at::kY), stream);
   if (s.out_bias) {
-    AddBias(s.tokens, s.hidden, ctx.params[pd::kOutB], ctx.tensor(pd::kH1),
+    AddBias(s.tokens, s.hidden, ctx.params[at::kOutB], ctx.tensor(at::kY),
             stream);
   }
   ops::AddArgs residual;
   residual.count = s.tokens * s.hidden;
-  residual.a = ctx.tensor(pd::kX);
-  residual.b = ctx.tensor(pd::kH1);
-  residual.out = ctx.tensor(pd::kH1);
+  residual.a = ctx.tensor(at::kX);
+  residual.b = ctx.tensor(at::kY);
+  residual.out = ctx.tensor(at::kY);
   ops::Add(residual, stream);
+  return absl::OkStatus();
 }
 
-void AttentionHalfDgrad(const NodeContext& ctx, const device::ConstTensor& d_h1,
-                        device::Stream& stream) {
+absl::Status AttentionDgrad(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
   // First the gradient of the attention's output, then that of norm1's output.
-  const device::Tensor& scratch = ctx.tensor(pd::kDScratch);
-  Dgrad(OutSize(s), d_h1, ctx.params[pd::kOutW], scratch, stream);
+  const device::Tensor& scratch = ctx.tensor(at::kDScratch);
+  Dgrad(OutSize(s), ctx.tensor(at::kDDy), ctx.params[at::kOutW], scratch,
+        stream);
 
   ops::AttentionBackwardArgs attention;
   attention.shape = AttentionShapeOf(s);
-  attention.qkv = ctx.tensor(pd::kDQkv);
-  attention.out = ctx.tensor(pd::kDAttnOut);
-  attention.lse = ctx.f32(pd::kDLse);
+  attention.qkv = ctx.tensor(at::kDQkv);
+  attention.out = ctx.tensor(at::kDAttnOut);
+  attention.lse = ctx.f32(at::kDLse);
   attention.d_out = scratch;
-  attention.d_qkv = ctx.tensor(pd::kDQkvGrad);
-  attention.scratch = ctx.f32(pd::kDAttnScratch);
+  attention.d_qkv = ctx.tensor(at::kDQkvGrad);
+  attention.scratch = ctx.f32(at::kDAttnScratch);
   ops::AttentionBackward(attention, stream);
-  ops::RopeBackward(Rope(ctx, ctx.tensor(pd::kDQkvGrad)), stream);
+  ops::RopeBackward(Rope(ctx, ctx.tensor(at::kDQkvGrad)), stream);
   if (s.qk_norm) HeadNormsBackward(ctx, stream);
 
-  Dgrad(QkvSize(s), ctx.tensor(pd::kDQkvGrad), ctx.params[pd::kQkvW], scratch,
+  Dgrad(QkvSize(s), ctx.tensor(at::kDQkvGrad), ctx.params[at::kQkvW], scratch,
         stream);
   NormBackwardArgs norm;
-  norm.x = ctx.tensor(pd::kDX);
-  norm.weight = ctx.params[pd::kNorm1];
-  norm.rstd = ctx.f32(pd::kDRstd1);
+  norm.x = ctx.tensor(at::kDX);
+  norm.weight = ctx.params[at::kNorm1];
+  norm.rstd = ctx.f32(at::kDRstd);
   norm.dy = scratch;
-  norm.add = d_h1;
-  norm.dx = ctx.tensor(pd::kDDx);
-  norm.dweight = ctx.grads[pd::kGNorm1];
+  norm.add = ctx.tensor(at::kDDy);
+  norm.dx = ctx.tensor(at::kDDx);
+  norm.dweight = ctx.grads[at::kGNorm1];
   NormBackward(s, norm, stream);
+  return absl::OkStatus();
 }
 
-void AttentionHalfWgrad(const NodeContext& ctx, device::Stream& stream) {
+absl::Status AttentionWgrad(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
-  Wgrad(QkvSize(s), ctx.tensor(pd::kWQkvGrad), ctx.tensor(pd::kWXn1),
-        ctx.grads[pd::kGQkv], stream);
-  Wgrad(OutSize(s), ctx.tensor(pd::kWH1Grad), ctx.tensor(pd::kWAttnOut),
-        ctx.grads[pd::kGOut], stream);
+  Wgrad(QkvSize(s), ctx.tensor(at::kWQkvGrad), ctx.tensor(at::kWXn),
+        ctx.grads[at::kGQkv], stream);
+  Wgrad(OutSize(s), ctx.tensor(at::kWDy), ctx.tensor(at::kWAttnOut),
+        ctx.grads[at::kGOut], stream);
   if (s.qkv_bias) {
-    BiasWgrad(s.tokens, s.qkv_columns(), ctx.tensor(pd::kWQkvGrad),
-              ctx.grads[pd::kGQkvB], stream);
+    BiasWgrad(s.tokens, s.qkv_columns(), ctx.tensor(at::kWQkvGrad),
+              ctx.grads[at::kGQkvB], stream);
   }
   if (s.out_bias) {
-    BiasWgrad(s.tokens, s.hidden, ctx.tensor(pd::kWH1Grad),
-              ctx.grads[pd::kGOutB], stream);
+    BiasWgrad(s.tokens, s.hidden, ctx.tensor(at::kWDy), ctx.grads[at::kGOutB],
+              stream);
   }
+  return absl::OkStatus();
 }
 
 int64_t AttentionForwardScratch(const model::Shape& shape) {

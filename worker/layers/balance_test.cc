@@ -61,8 +61,8 @@ class BalanceTest : public ::testing::Test {
     ctx.args = slots.data();
     ctx.dp = dp_.get();
     ctx.microbatch = microbatch;
-    const NodeFn forward = FindNode(model::NodeKind::kBalance,
-                                    model::Phase::kForward, /*moe=*/true);
+    const NodeFn forward =
+        FindNode(model::NodeKind::kBalance, model::Phase::kForward);
     ASSERT_OK(forward(ctx, ops::testing::InlineStream()));
   }
 

@@ -27,7 +27,7 @@ absl::Status CombineForward(const NodeContext& ctx, device::Stream& stream) {
   sum.rows = ctx.tensor(args::kBack);
   sum.sorted_rows = ctx.i32(args::kSortedRows);
   sum.sorted_experts = ctx.i32(args::kSortedExperts);
-  sum.add1 = ctx.tensor(args::kH1);
+  sum.add1 = ctx.tensor(args::kX);
   if (s.shared_ffn > 0) sum.add2 = ctx.tensor(args::kSharedOut);
   sum.out = ctx.tensor(args::kY);
   ops::CombineRows(sum, stream);

@@ -1,4 +1,4 @@
-// The feed-forward half of a dense layer: y = h1 + down(act(up(norm2(h1)))).
+// The dense feed-forward block: y = x + down(act(up(norm2(x)))).
 #include "kernels/ops/elementwise/elementwise.h"
 #include "model/decoder.h"
 #include "worker/layers/activation.h"
@@ -19,7 +19,7 @@ Linear DownSize(const model::Shape& s) { return {s.tokens, s.ffn, s.hidden}; }
 
 absl::Status MlpForward(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
-  NormForward(s, ctx.tensor(args::kH1), ctx.params[args::kNorm2],
+  NormForward(s, ctx.tensor(args::kX), ctx.params[args::kNorm2],
               ctx.tensor(args::kXn2), ctx.f32(args::kRstd2), stream);
   Forward(UpSize(s), ctx.tensor(args::kXn2), ctx.params[args::kUpW],
           ctx.tensor(args::kUp), stream);
@@ -33,7 +33,7 @@ absl::Status MlpForward(const NodeContext& ctx, device::Stream& stream) {
           ctx.tensor(args::kY), stream);
   ops::AddArgs residual;
   residual.count = s.tokens * s.hidden;
-  residual.a = ctx.tensor(args::kH1);
+  residual.a = ctx.tensor(args::kX);
   residual.b = ctx.tensor(args::kY);
   residual.out = ctx.tensor(args::kY);
   ops::Add(residual, stream);
@@ -54,12 +54,12 @@ absl::Status MlpDgrad(const NodeContext& ctx, device::Stream& stream) {
   Dgrad(UpSize(s), ctx.tensor(args::kDUpGrad), ctx.params[args::kUpW],
         ctx.tensor(args::kDXn2Grad), stream);
   NormBackwardArgs norm;
-  norm.x = ctx.tensor(args::kDH1);
+  norm.x = ctx.tensor(args::kDX);
   norm.weight = ctx.params[args::kNorm2];
   norm.rstd = ctx.f32(args::kDRstd2);
   norm.dy = ctx.tensor(args::kDXn2Grad);
   norm.add = ctx.tensor(args::kDDy);
-  norm.dx = ctx.tensor(args::kDH1Grad);
+  norm.dx = ctx.tensor(args::kDDx);
   norm.dweight = ctx.grads[args::kGNorm2];
   NormBackward(s, norm, stream);
   return absl::OkStatus();

@@ -9,7 +9,7 @@ namespace weft::layers {
 
 // Null when the layer kind has no such node phase. `moe` is that of the layer.
 // Called when a program is lowered, never in a step.
-NodeFn FindNode(model::NodeKind kind, model::Phase phase, bool moe);
+NodeFn FindNode(model::NodeKind kind, model::Phase phase);
 
 // "<node>.<phase>", for errors and traces. Static storage.
 const char* NodeName(model::NodeKind kind, model::Phase phase);

@@ -16,19 +16,13 @@ absl::Status LossWeightsForward(const NodeContext& ctx, device::Stream& stream);
 absl::Status EmbeddingForward(const NodeContext& ctx, device::Stream& stream);
 absl::Status EmbeddingWgrad(const NodeContext& ctx, device::Stream& stream);
 
-absl::Status MoePreDispatchForward(const NodeContext& ctx,
-                                   device::Stream& stream);
-absl::Status MoePreDispatchDgrad(const NodeContext& ctx,
-                                 device::Stream& stream);
-absl::Status MoePreDispatchWgrad(const NodeContext& ctx,
-                                 device::Stream& stream);
+absl::Status AttentionForward(const NodeContext& ctx, device::Stream& stream);
+absl::Status AttentionDgrad(const NodeContext& ctx, device::Stream& stream);
+absl::Status AttentionWgrad(const NodeContext& ctx, device::Stream& stream);
 
-absl::Status DensePreDispatchForward(const NodeContext& ctx,
-                                     device::Stream& stream);
-absl::Status DensePreDispatchDgrad(const NodeContext& ctx,
-                                   device::Stream& stream);
-absl::Status DensePreDispatchWgrad(const NodeContext& ctx,
-                                   device::Stream& stream);
+absl::Status PreDispatchForward(const NodeContext& ctx, device::Stream& stream);
+absl::Status PreDispatchDgrad(const NodeContext& ctx, device::Stream& stream);
+absl::Status PreDispatchWgrad(const NodeContext& ctx, device::Stream& stream);
 
 absl::Status CountsForward(const NodeContext& ctx, device::Stream& stream);
 

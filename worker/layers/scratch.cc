@@ -27,12 +27,12 @@ absl::Status CheckPhase(const model::Shape& shape,
                         const model::ModelDecl& model, NodeKind kind,
                         const model::PhaseDecl& phase) {
   constexpr int64_t kWord = 4;
-  if (kind == NodeKind::kPreDispatch && phase.phase == Phase::kForward) {
-    return CheckArg(model, phase, model::pre_dispatch::kAttnScratch,
+  if (kind == NodeKind::kAttention && phase.phase == Phase::kForward) {
+    return CheckArg(model, phase, model::attention::kScratch,
                     AttentionForwardScratch(shape) * kWord);
   }
-  if (kind == NodeKind::kPreDispatch && phase.phase == Phase::kDgrad) {
-    return CheckArg(model, phase, model::pre_dispatch::kDAttnScratch,
+  if (kind == NodeKind::kAttention && phase.phase == Phase::kDgrad) {
+    return CheckArg(model, phase, model::attention::kDAttnScratch,
                     AttentionDgradScratch(shape) * kWord);
   }
   if (kind == NodeKind::kEmbedding && phase.phase == Phase::kWgrad) {

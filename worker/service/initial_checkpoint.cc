@@ -28,13 +28,16 @@ std::string Text(double value) {
   if (absl::SimpleAtod(text, &back) && back == value) return text;
   return absl::StrFormat("%.17g", value);
 }
+std::string Text(size_t value) { return absl::StrCat(value); }
 std::string Text(int64_t value) { return absl::StrCat(value); }
 std::string Text(bool value) { return value ? "true" : "false"; }
 
 std::vector<int> DenseLayers(const Shape& shape) {
   std::vector<int> dense;
-  for (size_t layer = 0; layer < shape.moe_layer.size(); ++layer) {
-    if (!shape.moe_layer[layer]) dense.push_back(static_cast<int>(layer));
+  for (size_t layer = 0; layer < shape.layers.size(); ++layer) {
+    if (!Has(shape.layers[layer], model::BlockKind::kExperts)) {
+      dense.push_back(static_cast<int>(layer));
+    }
   }
   return dense;
 }
@@ -65,7 +68,7 @@ struct Field {
 constexpr Field kFields[] = {
     {"vocab_size", [](const Shape& s) { return Text(s.vocab); }},
     {"hidden_size", [](const Shape& s) { return Text(s.hidden); }},
-    {"num_layers", [](const Shape& s) { return Text(s.layers); }},
+    {"num_layers", [](const Shape& s) { return Text(s.layers.size()); }},
     {"attention.num_heads", [](const Shape& s) { return Text(s.heads); }},
     {"attention.num_kv_heads", [](const Shape& s) { return Text(s.kv_heads); }},
     {"attention.head_dim", [](const Shape& s) { return Text(s.head_dim); }},

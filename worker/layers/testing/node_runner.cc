@@ -55,7 +55,6 @@ model::Shape MakeShape(const SmallShape& small) {
   model::Shape shape;
   shape.vocab = 11;
   shape.hidden = 8;
-  shape.layers = small.layers;
   shape.heads = 4;
   shape.kv_heads = 2;
   shape.head_dim = 6;
@@ -74,7 +73,9 @@ model::Shape MakeShape(const SmallShape& small) {
   shape.loss_mask = small.loss_mask;
   shape.token_loss = small.token_loss;
   shape.tie_embeddings = small.tied;
-  shape.moe_layer.assign(small.layers, small.moe);
+  shape.layers.assign(small.layers, {model::BlockKind::kAttention,
+                                     small.moe ? model::BlockKind::kExperts
+                                               : model::BlockKind::kMlp});
   if (small.bf16) shape.compute_dtype = DType::kBf16;
   if (small.bf16) shape.gradient_dtype = DType::kBf16;
   shape.sequence = 5;
@@ -190,7 +191,7 @@ NodeContext NodeRunner::Context(int layer, const model::PhaseDecl& phase) {
 
 absl::Status NodeRunner::Run(int layer, int node, Phase phase) {
   const model::NodeDecl& decl = model_.node(layer, node);
-  const NodeFn fn = FindNode(decl.kind, phase, model_.layers[layer].moe);
+  const NodeFn fn = FindNode(decl.kind, phase);
   if (fn == nullptr) return absl::UnimplementedError("no such node phase");
   return fn(Context(layer, *decl.Find(phase)), ops::testing::InlineStream());
 }

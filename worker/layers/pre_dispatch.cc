@@ -1,11 +1,10 @@
-// pre_dispatch of an MoE layer: attention, norm2, router, permutation into the
-// send buffer, and the shared expert.
+// What comes before the dispatch: norm2, router, permutation into the send
+// buffer, and the shared expert.
 #include "kernels/ops/elementwise/elementwise.h"
 #include "kernels/ops/permute/permute.h"
 #include "kernels/ops/router/router.h"
 #include "model/decoder.h"
 #include "worker/layers/activation.h"
-#include "worker/layers/attention.h"
 #include "worker/layers/linear.h"
 #include "worker/layers/nodes.h"
 #include "worker/layers/router_loss.h"
@@ -187,10 +186,9 @@ void SharedExpertDgrad(const NodeContext& ctx, device::Stream& stream) {
 
 }  // namespace
 
-absl::Status MoePreDispatchForward(const NodeContext& ctx,
-                                   device::Stream& stream) {
-  AttentionHalfForward(ctx, stream);
-  NormForward(*ctx.shape, ctx.tensor(pd::kH1), ctx.params[pd::kNorm2],
+absl::Status PreDispatchForward(const NodeContext& ctx,
+                                device::Stream& stream) {
+  NormForward(*ctx.shape, ctx.tensor(pd::kX), ctx.params[pd::kNorm2],
               ctx.tensor(pd::kXn2), ctx.f32(pd::kRstd2), stream);
   Route(ctx, stream);
   Permute(ctx, stream);
@@ -198,28 +196,23 @@ absl::Status MoePreDispatchForward(const NodeContext& ctx,
   return absl::OkStatus();
 }
 
-absl::Status MoePreDispatchDgrad(const NodeContext& ctx,
-                                 device::Stream& stream) {
+absl::Status PreDispatchDgrad(const NodeContext& ctx, device::Stream& stream) {
   RouteBackward(ctx, stream);
   if (ctx.shape->shared_ffn > 0) SharedExpertDgrad(ctx, stream);
   NormBackwardArgs norm;
-  norm.x = ctx.tensor(pd::kDH1);
+  norm.x = ctx.tensor(pd::kDX);
   norm.weight = ctx.params[pd::kNorm2];
   norm.rstd = ctx.f32(pd::kDRstd2);
   norm.dy = ctx.tensor(pd::kDXn2Grad);
   norm.add = ctx.tensor(pd::kDDy);
-  norm.dx = ctx.tensor(pd::kDH1Grad);
+  norm.dx = ctx.tensor(pd::kDDx);
   norm.dweight = ctx.grads[pd::kGNorm2];
   NormBackward(*ctx.shape, norm, stream);
-  AttentionHalfDgrad(ctx, ctx.tensor(pd::kDH1Grad), stream);
   return absl::OkStatus();
 }
 
-absl::Status MoePreDispatchWgrad(const NodeContext& ctx,
-                                 device::Stream& stream) {
-  AttentionHalfWgrad(ctx, stream);
+absl::Status PreDispatchWgrad(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
-  if (s.shared_ffn == 0) return absl::OkStatus();
   Wgrad(SharedUpSize(s), ctx.tensor(pd::kWSharedUpGrad), ctx.tensor(pd::kWXn2),
         ctx.grads[pd::kGSharedUp], stream);
   Wgrad(SharedDownSize(s), ctx.tensor(pd::kWDy), ctx.tensor(pd::kWSharedAct),
