@@ -15,10 +15,13 @@ WEFT_PACKAGES=(
   bible-kjv
 )
 
-# Those of WEFT_PACKAGES that are not installed, one a line.
+# What the tests need besides.
+WEFT_TEST_PACKAGES=(buildah debootstrap iproute2)
+
+# missing_packages PACKAGE...: those that are not installed, one a line.
 missing_packages() {
   local package
-  for package in "${WEFT_PACKAGES[@]}"; do
+  for package in "$@"; do
     if [[ "$(dpkg-query -W -f='${db:Status-Status}\n' "$package" 2>/dev/null |
       head -n 1)" != installed ]]; then
       echo "$package"
@@ -39,11 +42,18 @@ run_apt() {
   fi
 }
 
-weft_install() {
+weft_install() { install_packages "${WEFT_PACKAGES[@]}"; }
+
+weft_install_for_tests() {
+  install_packages "${WEFT_PACKAGES[@]}" "${WEFT_TEST_PACKAGES[@]}"
+}
+
+# install_packages PACKAGE...: those that are missing.
+install_packages() {
   command -v dpkg-query >/dev/null ||
     die "install needs Debian 12: there is no dpkg-query"
   local missing
-  mapfile -t missing < <(missing_packages)
+  mapfile -t missing < <(missing_packages "$@")
   if ((${#missing[@]} == 0)); then return 0; fi
 
   if [[ "$(id -u)" != 0 ]] && ! sudo -n true 2>/dev/null; then

@@ -109,11 +109,24 @@ check_tree() {
   run_check "shell scripts" check_shell
   run_check "BUILD files" check_build_files
   if ensure_buf; then run_check "protos" check_protos; fi
+  check_deploy
+}
+
+# What runs of deploy/ without a cluster.
+check_deploy() {
+  source scripts/cluster.sh
+  source scripts/images.sh
+  source scripts/deploy_check.sh
+  ensure_deploy_packages || return 0
+  run_check "manifests" check_manifests
+  if can_run_pods; then
+    run_check "container images and pods" check_images_and_pods
+  fi
 }
 
 weft_test() {
   source scripts/weft_install.sh
-  weft_install
+  weft_install_for_tests
   mkdir -p "$TEST_LOGS"
   local is_whole=0
   has_target "$@" || is_whole=1

@@ -1,0 +1,155 @@
+// A strict walk over Kubernetes objects: every field must be one that the type
+// has, with a value of its type. Core types are those of @kubernetes/client-node;
+// the few of custom resources are written down here.
+import {kubernetes} from './packages.mjs';
+
+const POD_MONITOR = {
+  selector: 'V1LabelSelector',
+  podMetricsEndpoints: [{port: 'string', path: 'string', interval: 'string'}],
+};
+
+const JOB_TEMPLATE = {metadata: 'V1ObjectMeta', spec: 'V1JobSpec'};
+
+const JOB_SET_SPEC = {
+  network: {
+    enableDNSHostnames: 'boolean',
+    subdomain: 'string',
+    publishNotReadyAddresses: 'boolean',
+  },
+  coordinator:
+      {replicatedJob: 'string', jobIndex: 'number', podIndex: 'number'},
+  successPolicy: {operator: 'string', targetReplicatedJobs: ['string']},
+  failurePolicy: {maxRestarts: 'number', restartStrategy: 'string'},
+  replicatedJobs:
+      [{name: 'string', replicas: 'number', template: JOB_TEMPLATE}],
+};
+
+const CUSTOM = {
+  'monitoring.coreos.com/v1 PodMonitor': POD_MONITOR,
+  'monitoring.coreos.com/v1 PrometheusRule': {
+    groups: [{
+      name: 'string',
+      interval: 'string',
+      rules: [{
+        alert: 'string',
+        record: 'string',
+        expr: 'string',
+        for: 'string',
+        labels: {'*': 'string'},
+        annotations: {'*': 'string'},
+      }],
+    }],
+  },
+  'jobset.x-k8s.io/v1alpha2 JobSet': JOB_SET_SPEC,
+  'trainer.kubeflow.org/v1alpha1 ClusterTrainingRuntime': {
+    mlPolicy: {numNodes: 'number'},
+    template: {metadata: 'V1ObjectMeta', spec: JOB_SET_SPEC},
+  },
+  'trainer.kubeflow.org/v1alpha1 TrainJob': {
+    runtimeRef: {apiGroup: 'string', kind: 'string', name: 'string'},
+    suspend: 'boolean',
+    trainer: {
+      image: 'string',
+      command: ['string'],
+      args: ['string'],
+      numNodes: 'number',
+    },
+  },
+};
+
+const INTEGERS = ['int32', 'int64'];
+
+// The type of an object: a name of client-node, or a table of fields.
+function typeOf(object) {
+  const custom = CUSTOM[`${object.apiVersion} ${object.kind}`];
+  if (custom !== undefined) {
+    return {
+      apiVersion: 'string',
+      kind: 'string',
+      metadata: 'V1ObjectMeta',
+      spec: custom,
+    };
+  }
+  const [, version] = object.apiVersion.match(/(?:.*\/)?(v\d\w*)$/) ?? [];
+  const name = `${version?.replace(/^v/, 'V')}${object.kind}`;
+  return name in kubernetes ? name : undefined;
+}
+
+// The fields of a type, as {name: type}; undefined for types without fields.
+function fieldsOf(type) {
+  if (typeof type === 'object') return type;
+  const model = kubernetes[type];
+  if (typeof model?.getAttributeTypeMap !== 'function') return undefined;
+  return Object.fromEntries(model.getAttributeTypeMap().map(
+      ({baseName, type, format}) =>
+          [baseName, INTEGERS.includes(format) ? 'integer' : type]));
+}
+
+const SCALARS = {
+  'string': (value) => typeof value === 'string',
+  'Date': (value) => typeof value === 'string',
+  'boolean': (value) => typeof value === 'boolean',
+  'number': (value) => typeof value === 'number',
+  'integer': (value) => Number.isInteger(value),
+  'IntOrString': (value) =>
+      typeof value === 'string' || Number.isInteger(value),
+  'any': () => true,
+};
+
+// Calls visit(path, kind) for every key and problem(path, what) for what is
+// wrong. A key of a map is no field.
+function walk(value, type, path, visit, problem) {
+  const item = Array.isArray(type) ? type[0] : type.match?.(/^Array<(.*)>$/)?.[1];
+  if (item !== undefined) {
+    if (!Array.isArray(value)) return problem(path, 'is no list');
+    value.forEach(
+        (v, i) => walk(v, item, [...path, i], visit, problem));
+    return;
+  }
+  const mapped = type['*'] ?? type.match?.(/^{ \[key: string\]: (.*); }$/)?.[1];
+  const fields = mapped === undefined ? fieldsOf(type) : undefined;
+  if (mapped === undefined && fields === undefined) {
+    const fits = SCALARS[type];
+    if (fits === undefined) return problem(path, `has the unknown type ${type}`);
+    if (!fits(value)) problem(path, `is no ${type}`);
+    return;
+  }
+  if (value === null || typeof value !== 'object' || Array.isArray(value)) {
+    return problem(path, 'is no mapping');
+  }
+  for (const [key, child] of Object.entries(value)) {
+    const where = [...path, key];
+    if (fields !== undefined && !Object.hasOwn(fields, key)) {
+      problem(where, 'is no field of its type');
+      continue;
+    }
+    if (fields !== undefined) visit(where);
+    walk(child, fields?.[key] ?? mapped, where, visit, problem);
+  }
+}
+
+function walkObject(object, visit, problem) {
+  const type = typeOf(object);
+  if (type === undefined) {
+    problem([], `is of an unknown kind, ${object.apiVersion} ${object.kind}`);
+    return;
+  }
+  walk(object, type, [], visit, problem);
+}
+
+// What is wrong with an object, a line each.
+export function problemsOf(object) {
+  const problems = [];
+  walkObject(
+      object, () => {},
+      (path, what) => problems.push(
+          `${object.kind} ${object.metadata?.name}: ${path.join('.')} ${what}`));
+  return problems;
+}
+
+// The paths of all fields of an object.
+export function fieldPathsOf(object) {
+  const paths = [];
+  walkObject(object, (path) => paths.push(path), () => {});
+  return paths;
+}
