@@ -5,14 +5,24 @@
 # Of npm, for the tests in deploy/test.
 DEPLOY_PACKAGES=(@grpc/grpc-js@1.13.4 @kubernetes/client-node@1.3.0)
 
+# has_commands WHAT COMMAND...: whether these are there; else says that WHAT is
+# not done.
+has_commands() {
+  local what="$1" command
+  shift
+  for command in "$@"; do
+    if ! command -v "$command" >/dev/null; then
+      say "$what: $command is not installed"
+      return 1
+    fi
+  done
+}
+
 # ensure_deploy_packages: those of the tests. Returns 1, saying why, when they
 # cannot be had.
 ensure_deploy_packages() {
   local modules="$WEFT_STATE/npm/node_modules"
-  if ! command -v node npm >/dev/null; then
-    say "manifests and pods skipped: node and npm are not installed"
-    return 1
-  fi
+  has_commands "manifests and pods skipped" node npm || return
   if [[ -d "$modules/@kubernetes/client-node" &&
     -d "$modules/@grpc/grpc-js" ]]; then
     return 0
@@ -31,36 +41,16 @@ run_node_test() {
 }
 
 check_manifests() {
-  if ! command -v kubectl >/dev/null; then
-    say "overlays not built: kubectl is not installed"
-  fi
+  has_commands "overlays not built" kubectl || true
   run_node_test deploy/test/manifests.test.mjs
 }
 
-# Whether pods can run here; says why not.
-can_run_pods() {
-  local command
-  for command in kubectl ip unshare nsenter setpriv; do
-    if ! command -v "$command" >/dev/null; then
-      say "images and pods not run: $command is not installed"
-      return 1
-    fi
-  done
+# Whether images and pods can run here; says why not.
+has_namespaces() {
   if ! unshare --net --mount --pid --fork true 2>/dev/null; then
     say "images and pods not run: this machine gives us no namespaces"
     return 1
   fi
-}
-
-# Whether images can be built here; says why not.
-can_build_images() {
-  local command
-  for command in buildah debootstrap; do
-    if ! command -v "$command" >/dev/null; then
-      say "images not built: $command is not installed"
-      return 1
-    fi
-  done
 }
 
 # make_base IMAGE: a minimal Debian. Returns 1, saying why, when there is no
@@ -104,7 +94,10 @@ root_of_image() {
 run_images_and_pods() {
   local image built=0 root
   local -A roots
-  if can_build_images && make_base localhost/weft-base; then built=1; fi
+  if has_commands "images not built" buildah debootstrap &&
+    make_base localhost/weft-base; then
+    built=1
+  fi
   for image in coordinator worker; do
     fill_image "$IMAGE_FOLDER/$image" "$image" cpu || return
     root="$IMAGE_FOLDER/$image:/"
@@ -115,6 +108,7 @@ run_images_and_pods() {
     fi
     roots["$image"]="$root"
   done
+  has_commands "pods not run" kubectl ip nsenter setpriv || return 0
   WEFT_COORDINATOR_ROOT="${roots[coordinator]}" \
     WEFT_WORKER_ROOT="${roots[worker]}" WEFT_BINARIES="$BINARIES" \
     unshare --net --pid --fork --mount-proc --kill-child \

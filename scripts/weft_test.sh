@@ -119,7 +119,7 @@ check_deploy() {
   source scripts/deploy_check.sh
   ensure_deploy_packages || return 0
   run_check "manifests" check_manifests
-  if can_run_pods; then
+  if has_namespaces; then
     run_check "container images and pods" check_images_and_pods
   fi
 }

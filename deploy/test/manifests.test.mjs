@@ -128,6 +128,12 @@ const BREAKS = {
   'does not enforce the restricted profile': (c) =>
       delete c.namespace.metadata.labels['pod-security.kubernetes.io/enforce'],
   'no NetworkPolicy denies': (c) => c.deny.spec.policyTypes.pop(),
+  'a peer finds no pod': (c) => {
+    const [{podSelector}] = c.policy.spec.ingress[0].from;
+    podSelector.matchLabels['app.kubernetes.io/component'] = 'wroker';
+  },
+  'no pod has a port gprc': (c) =>
+      c.policy.spec.ingress[0].ports[0].port = 'gprc',
   'no pod has a port metrics-9': (c) =>
       c.monitor.spec.podMetricsEndpoints[0].port = 'metrics-9',
 };
@@ -146,6 +152,7 @@ for (const [message, spoil] of Object.entries(BREAKS)) {
       service: named('Service', 'weft-worker'),
       namespace: named('Namespace', 'weft'),
       deny: named('NetworkPolicy', 'weft-default-deny'),
+      policy: named('NetworkPolicy', 'weft-coordinator'),
       monitor: named('PodMonitor', 'weft-worker'),
     });
     const found = violationsOf(objects);

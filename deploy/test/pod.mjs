@@ -92,6 +92,7 @@ class Pod {
     this.name = `${set.metadata.name}-${ordinal}`;
     this.ip = ip;
     this.spec = set.spec.template.spec;
+    this.labels = set.spec.template.metadata.labels;
     [this.container] = this.spec.containers;
     this.logFile = join(node.folder, `${this.name}.log`);
   }
@@ -100,7 +101,7 @@ class Pod {
   isOf(object) {
     return object.kind === 'Service' &&
         Object.entries(object.spec.selector)
-            .every(([k, v]) => this.set.spec.template.metadata.labels[k] === v);
+            .every(([k, v]) => this.labels[k] === v);
   }
 
   get log() {

@@ -6,6 +6,7 @@ import {copyFileSync, readdirSync, writeFileSync} from 'node:fs';
 import {join} from 'node:path';
 import {after, before, test} from 'node:test';
 
+import {allows, connectionsOf} from './flows.mjs';
 import {render} from './overlays.mjs';
 import {BINARIES, run, TREE} from './packages.mjs';
 import {childrenOf, Node, statusOf} from './pod.mjs';
@@ -30,6 +31,17 @@ const JOB = {
   'eval.batches': 0,
   'output.trace_step': 0,
 };
+
+// Connections between pods that were seen while the job ran.
+const flows = new Map();
+
+function watchFlows() {
+  return setInterval(() => {
+    for (const flow of connectionsOf(all())) {
+      flows.set(`${flow.from.name} ${flow.to.name} ${flow.port}`, flow);
+    }
+  }, 100);
+}
 
 // A dataset in the volume that the workers read.
 function prepareData(folder) {
@@ -111,10 +123,12 @@ test('a job over both pods runs to its end', async () => {
       join(node.volume('weft-artifacts', Number(USER)), 'job.yaml'));
   const before = workers.map((worker) => worker.sentBytes());
   const weftctl = ['/opt/weft/bin/weftctl', '--coordinator=weft-coordinator:7070'];
+  const watching = watchFlows();
   const submitted = await coordinator.exec([
     ...weftctl, 'submit', '--file=/var/lib/weft/artifacts/job.yaml', '--wait',
     ...Object.entries(JOB).map(([field, value]) => `--set=${field}=${value}`)
   ]);
+  clearInterval(watching);
   assert.equal(
       submitted.status, 0,
       submitted.stdout + submitted.stderr + all().map((p) => p.log).join('\n'));
@@ -129,6 +143,25 @@ test('a job over both pods runs to its end', async () => {
     const sent = worker.sentBytes() - before[i];
     assert.ok(sent > 1 << 20, `${worker.name} sent ${sent} bytes`);
   });
+});
+
+test('what the pods said to each other is what NetworkPolicies allow', () => {
+  const policies = node.objects.filter((o) => o.kind === 'NetworkPolicy');
+  const kinds = new Set();
+  for (const {from, to, port} of flows.values()) {
+    assert.ok(
+        allows(policies, from, to, port), `${from.name} to ${to.name}:${port}`);
+    kinds.add(`${from.set.metadata.name} to ${to.set.metadata.name}`);
+  }
+  assert.deepEqual([...kinds].toSorted(), [
+    'weft-worker to weft-coordinator', 'weft-worker to weft-worker'
+  ]);
+  const [worker] = workers;
+  for (const [from, to, port] of [
+         [coordinator, worker, 7080], [worker, coordinator, 7071],
+         [worker, workers[1], 80]]) {
+    assert.ok(!allows(policies, from, to, port), `${from.name} to ${port}`);
+  }
 });
 
 test('a dead child of a pod is replaced, and the pod ready again', async () => {

@@ -58,6 +58,37 @@ function* selectors(objects, pods) {
   }
 }
 
+// Policies name peers and ports that there are. Clients are no pods of ours.
+function* policies(objects, pods) {
+  for (const {kind, metadata, spec} of objects) {
+    if (kind !== 'NetworkPolicy') continue;
+    const where = `NetworkPolicy ${metadata.name}`;
+    const peers = [
+      ...(spec.ingress ?? []).flatMap((rule) => rule.from),
+      ...(spec.egress ?? []).flatMap((rule) => rule.to)
+    ];
+    for (const {podSelector, namespaceSelector} of peers) {
+      const labels = podSelector?.matchLabels ?? {};
+      if (namespaceSelector !== undefined ||
+          labels['app.kubernetes.io/component'] === 'client') {
+        continue;
+      }
+      if (!pods.some((pod) => isWithin(labels, pod.labels))) {
+        yield `${where}: a peer finds no pod`;
+      }
+    }
+    const named = (spec.ingress ?? []).flatMap((rule) => rule.ports)
+                      .filter(({port}) => typeof port === 'string');
+    const chosen =
+        pods.filter((pod) => isWithin(spec.podSelector.matchLabels, pod.labels));
+    for (const {port} of named) {
+      if (!chosen.some((pod) => portsOf(pod.spec).has(port))) {
+        yield `${where}: no pod has a port ${port}`;
+      }
+    }
+  }
+}
+
 function portsOf(spec) {
   return new Map(containersOf(spec).flatMap(
       (c) => (c.ports ?? []).map((p) => [p.name, p.containerPort])));
@@ -258,8 +289,8 @@ function* isolation(objects) {
 export function violationsOf(objects) {
   const pods = podTemplatesOf(objects);
   const found = [
-    ...selectors(objects, pods), ...owners(objects), ...namespaces(objects),
-    ...isolation(objects)
+    ...selectors(objects, pods), ...policies(objects, pods), ...owners(objects),
+    ...namespaces(objects), ...isolation(objects)
   ];
   for (const {owner, spec} of pods) {
     const where = `${owner.kind} ${owner.metadata.name}`;

@@ -20,8 +20,12 @@ const JOB_SET_SPEC = {
       {replicatedJob: 'string', jobIndex: 'number', podIndex: 'number'},
   successPolicy: {operator: 'string', targetReplicatedJobs: ['string']},
   failurePolicy: {maxRestarts: 'number', restartStrategy: 'string'},
-  replicatedJobs:
-      [{name: 'string', replicas: 'number', template: JOB_TEMPLATE}],
+  replicatedJobs: [{
+    name: 'string',
+    replicas: 'number',
+    dependsOn: [{name: 'string', status: 'string'}],
+    template: JOB_TEMPLATE,
+  }],
 };
 
 const CUSTOM = {

@@ -21,10 +21,6 @@ namespace weft::service {
 struct Health {
   bool has_started = false;  // its device is there
   bool is_ready = false;     // attached, so that it can take a job
-
-  bool operator==(const Health& other) const {
-    return has_started == other.has_started && is_ready == other.is_ready;
-  }
 };
 
 // Answers grpc.health.v1.Health with these service names:
