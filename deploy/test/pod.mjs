@@ -13,15 +13,18 @@ import {appendFileSync, chmodSync, chownSync, mkdirSync, mkdtempSync, readdirSyn
 import {tmpdir} from 'node:os';
 import {join} from 'node:path';
 
-import {probe, run} from './packages.mjs';
+import {probe, run, TREE} from './packages.mjs';
 import {probesOf} from './rules.mjs';
 
 const SUBNET = '10.244.0';
 const BRIDGE = 'weft0';
 // What the image sets.
+const CONTAINERFILE =
+    readFileSync(join(TREE, 'deploy/container/Containerfile'), 'utf8');
 const IMAGE_ENVIRONMENT = {
   PATH: '/usr/local/bin:/usr/bin:/bin',
-  LD_LIBRARY_PATH: '/opt/weft/lib',
+  ...Object.fromEntries([...CONTAINERFILE.matchAll(/^ENV (\w+)=(.*)$/gm)].map(
+      ([, name, value]) => [name, value])),
 };
 
 const quote = (word) => `'${String(word).replaceAll('\'', '\'\\\'\'')}'`;
