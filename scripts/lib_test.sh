@@ -162,6 +162,27 @@ bundle_commands_exist() {
   [[ -n "${command:-}" ]] || fail "no command was found in bundle_run.sh"
 }
 
+images_get_the_worker_of_their_device() {
+  # shellcheck source=scripts/cluster.sh
+  source scripts/cluster.sh
+  # shellcheck source=scripts/images.sh
+  source scripts/images.sh
+  local seen
+  seen="$(image_binaries worker cpu) $(image_binaries worker cuda)"
+  [[ "$seen" == "worker/worker worker worker/worker_cuda worker" ]] ||
+    fail "got: $seen"
+}
+
+what_cannot_be_checked_is_said() {
+  # shellcheck source=scripts/deploy_check.sh
+  source scripts/deploy_check.sh
+  local seen
+  seen="$(has_commands "pods not run" bash no-such-command || echo "rc=$?")"
+  [[ "$seen" == "weft: pods not run: no-such-command is not installed"*"rc=1" ]] ||
+    fail "got: $seen"
+  has_commands "pods not run" bash || fail "bash is there"
+}
+
 bundle_commands_exist
 bazel_gets_no_lock
 startup_options_come_first
@@ -171,3 +192,5 @@ binaries_that_are_named_are_run_and_not_built
 targets_alone_are_tested
 workers_get_the_flags_behind_dashes
 help_needs_no_cluster
+images_get_the_worker_of_their_device
+what_cannot_be_checked_is_said
