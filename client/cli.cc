@@ -12,10 +12,10 @@
 #include "absl/time/time.h"
 #include "base/nearest_name.h"
 #include "client/bench_command.h"
+#include "client/cli_files.h"
 #include "client/cli_simulation.h"
 #include "client/completion.h"
 #include "client/enum_names.h"
-#include "client/file_commands.h"
 #include "client/flags.h"
 #include "client/golden_command.h"
 #include "client/job_commands.h"
@@ -47,15 +47,10 @@ struct Parsed {
   ParityCommandOptions parity;
   PlanOptions plan;
   SimulationArgs simulation;
+  FileArgs files;
   std::string job_id;
   std::string worker_id;
   std::string timeout;
-  std::string input = "-";
-  std::string prefix;
-  std::string tokenizer = "byte";
-  std::string folder_a;
-  std::string folder_b;
-  double tolerance = 0;
   int64_t limit = 50;
   int64_t rank = 0;
   bool is_client_only = false;
@@ -242,41 +237,6 @@ void AddViewCommands(CLI::App* app, Session& session, Parsed* p) {
   version->add_flag("--client", p->is_client_only, "Of weftctl only");
 }
 
-constexpr char kFolderHelp[] =
-    "Folder of a job's artifacts, or of its rank-*.safetensors";
-
-void AddFileCommands(CLI::App* app, Session& session, Parsed* p) {
-  CLI::App* data = AddGroup(app, "data", "Make and inspect datasets");
-  CLI::App* prepare = AddCommand(
-      data, "prepare", "Tokenize a text into a dataset", p,
-      [&session, p] { return DataPrepare(session, p->input, p->prefix); });
-  prepare->add_option("--input", p->input, "Text file; - reads from stdin")
-      ->required();
-  prepare
-      ->add_option("--output", p->prefix, "Prefix of the .bin and .idx files")
-      ->required();
-  prepare->add_option("--tokenizer", p->tokenizer, "Kind of tokens")
-      ->check(OneOf({"byte"}))
-      ->capture_default_str();
-  CLI::App* info =
-      AddCommand(data, "info", "Show what a dataset holds", p,
-                 [&session, p] { return DataInfo(session, p->prefix); });
-  info->add_option("prefix", p->prefix, "Prefix of the .bin and .idx files")
-      ->required();
-
-  CLI::App* params = AddGroup(app, "params", "Work with final parameters");
-  CLI::App* diff = AddCommand(
-      params, "diff", "Compare the final parameters of two jobs to the bit", p,
-      [&session, p] {
-        return DiffParams(session, p->folder_a, p->folder_b, p->tolerance);
-      });
-  diff->add_option("a", p->folder_a, kFolderHelp)->required();
-  diff->add_option("b", p->folder_b, kFolderHelp)->required();
-  // Numbers of opposite signs differ by at most twice the larger one.
-  AddNumber(diff, "--tolerance", &p->tolerance, {0, 2},
-            "Largest relative error that passes; 0 compares bits");
-}
-
 // Adds a flag whose values are named as in job files.
 template <typename Enum>
 void AddEnum(CLI::App* command, const std::string& name, Enum* value,
@@ -429,7 +389,7 @@ int RunCli(int argc, const char* const* argv, Session& session) {
   AddViewCommands(&app, session, &parsed);
   AddPlanCommand(&app, session, &parsed);
   AddExplainCommand(&app, session, &parsed);
-  AddFileCommands(&app, session, &parsed);
+  AddFileCommands(&app, session, &parsed.files, &parsed.run);
   AddGoldenCommand(&app, session, &parsed);
   AddBenchCommand(&app, session, &parsed);
   AddParityCommand(&app, session, &parsed);

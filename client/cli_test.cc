@@ -373,18 +373,19 @@ TEST_F(CliTest, ParamsDiffExitsByTheResult) {
 
 TEST_F(CliTest, GoldenNamesEachFolderThatItCannotRunAndWhy) {
   Serve();
-  const std::string hybrid = folder_ + "/hybrid";
-  std::filesystem::create_directories(hybrid);
-  std::ofstream(hybrid + "/config.json")
-      << R"({"model_class": "HybridModel", "mtp_num_layers": 1})";
+  const std::string other = folder_ + "/other";
+  std::filesystem::create_directories(other);
+  std::ofstream(other + "/config.json")
+      << R"({"model_class": "T5Model", "mtp_num_layers": 17})";
   const Result result = Run(
-      absl::StrCat("golden ", hybrid, " ", folder_, "/none --work ", folder_));
+      absl::StrCat("golden ", other, " ", folder_, "/none --work ", folder_));
   EXPECT_EQ(result.code, 1);
   EXPECT_EQ(result.out, "");
   EXPECT_THAT(
       result.err,
-      AllOf(HasSubstr(hybrid + ": config.json: model_class=\"HybridModel\": "
-                               "must be \"GPTModel\"; mtp_num_layers=1: must"),
+      AllOf(HasSubstr(other + ": config.json: "),
+            HasSubstr("; model_class=\"T5Model\": must be \"GPTModel\" or "),
+            HasSubstr("; mtp_num_layers=17: must"),
             HasSubstr("/none: cannot open folder")));
   EXPECT_EQ(coordinator_->submits().size(), 0);
 }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "client/params_diff.h"
+#include "client/params_export.h"
 #include "client/prepare.h"
 #include "client/report.h"
 #include "data/format/indexed_dataset.h"
@@ -141,6 +142,20 @@ ExitCode DiffParams(Session& session, const std::string& folder_a,
   const bool is_close = !diff.is_structural() && tolerance > 0 &&
                         diff.max_relative_error <= tolerance;
   return diff.identical() || is_close ? kExitOk : kExitFailed;
+}
+
+ExitCode ExportParams(Session& session, const std::string& from,
+                      const std::string& config, const std::string& to) {
+  const auto params = ParamFolder::Open(from);
+  if (!params.ok()) return ReportError(session.err, params.status());
+  const auto exported = ExportHuggingFace(*params, config, to);
+  if (!exported.ok()) return ReportError(session.err, exported.status());
+  Record record;
+  record.Add("folder", to);
+  record.Add("tensors", exported->tensors);
+  record.Add("elements", exported->elements);
+  session.out << record.ToString(session.format);
+  return kExitOk;
 }
 
 }  // namespace weft::client

@@ -21,6 +21,10 @@ ExitCode DataInfo(Session& session, const std::string& prefix);
 ExitCode DiffParams(Session& session, const std::string& folder_a,
                     const std::string& folder_b, double tolerance);
 
+// Writes final parameters as a checkpoint of Hugging Face; see params_export.h.
+ExitCode ExportParams(Session& session, const std::string& from,
+                      const std::string& config, const std::string& to);
+
 }  // namespace weft::client
 
 #endif  // WEFT_CLIENT_FILE_COMMANDS_H_

@@ -214,11 +214,11 @@ TEST_F(GoldenMegatronTest, SaysWhatIsWrongWithABatch) {
 
 TEST_F(GoldenMegatronTest, AFeatureThatWeftLacksIsRefusedByItsField) {
   json config = json::parse(kConfig);
-  config["mtp_num_layers"] = 1;
-  config["multi_latent_attention"] = true;
+  config["mtp_num_layers"] = 17;
+  config["normalization"] = "LayerNorm";
   WriteText(model() + "/config.json", config.dump());
-  EXPECT_THAT(Error(), HasSubstr("multi_latent_attention=true: must be false"));
-  EXPECT_THAT(Error(), HasSubstr("mtp_num_layers=1: must be null"));
+  EXPECT_THAT(Error(), HasSubstr("normalization=\"LayerNorm\": must be"));
+  EXPECT_THAT(Error(), HasSubstr("mtp_num_layers=17: must be"));
 }
 
 TEST_F(GoldenMegatronTest, AFolderOfNeitherFormatIsRefused) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "checkpoint/format/json_fields.h"
+#include "checkpoint/format/megatron_layers.h"
 #include "nlohmann/json.hpp"
 
 namespace weft::checkpoint {
@@ -15,38 +16,41 @@ using nlohmann::json;
 
 constexpr int64_t kMaxInt = INT32_MAX;
 
-// Fields that cannot change what is trained, and why.
+// Fields that cannot change what is trained where nothing has read them, and
+// why.
 struct WithoutEffect {
   const char* name;
   const char* why;
 };
 
 constexpr WithoutEffect kWithoutEffect[] = {
-    {"beta_fast", "of multi_latent_attention, which is refused"},
-    {"beta_slow", "of multi_latent_attention, which is refused"},
-    {"kv_lora_rank", "of multi_latent_attention, which is refused"},
-    {"mamba_conv_width", "of hybrid_layer_pattern, which is refused"},
-    {"mamba_head_dim", "of hybrid_layer_pattern, which is refused"},
-    {"mamba_norm_epsilon", "of hybrid_layer_pattern, which is refused"},
-    {"mamba_num_groups", "of hybrid_layer_pattern, which is refused"},
-    {"mamba_num_heads", "of hybrid_layer_pattern, which is refused"},
-    {"mamba_state_dim", "of hybrid_layer_pattern, which is refused"},
+    {"beta_fast", "of yarn, which is off"},
+    {"beta_slow", "of yarn, which is off"},
+    {"kv_channels", "of attention, which no layer has"},
+    {"kv_lora_rank", "of MLA, which is off"},
+    {"mamba_conv_width", "of mixers, which no layer has"},
+    {"mamba_head_dim", "of mixers, which no layer has"},
+    {"mamba_norm_epsilon", "of mixers, which no layer has"},
+    {"mamba_num_groups", "of mixers, which no layer has"},
+    {"mamba_num_heads", "of mixers, which no layer has"},
+    {"mamba_state_dim", "of mixers, which no layer has"},
     {"max_sequence_length", "a length; rotary positions have none"},
     {"moe_router_bias_update_rate",
      "of moe_router_enable_expert_bias, which is refused"},
     {"moe_token_drop_policy",
      "of moe_expert_capacity_factor, which is refused"},
-    {"mscale", "of multi_latent_attention, which is refused"},
-    {"mscale_all_dim", "of multi_latent_attention, which is refused"},
-    {"mtp_loss_scaling_factor", "of mtp_num_layers, which are refused"},
-    {"original_max_position_embeddings",
-     "of multi_latent_attention, which is refused"},
-    {"q_lora_rank", "of multi_latent_attention, which is refused"},
-    {"qk_head_dim", "of multi_latent_attention, which is refused"},
-    {"qk_pos_emb_head_dim", "of multi_latent_attention, which is refused"},
-    {"rope_type", "of multi_latent_attention, which is refused"},
-    {"rotary_scaling_factor", "of multi_latent_attention, which is refused"},
-    {"v_head_dim", "of multi_latent_attention, which is refused"},
+    {"mscale", "of yarn, which is off"},
+    {"mscale_all_dim", "of yarn, which is off"},
+    {"num_query_groups", "of attention, which no layer has"},
+    {"original_max_position_embeddings", "of yarn, which is off"},
+    {"q_lora_rank", "of MLA, which is off"},
+    {"qk_head_dim", "of MLA, which is off"},
+    {"qk_layernorm", "of attention, which no layer has"},
+    {"qk_pos_emb_head_dim", "of MLA, which is off"},
+    {"rope_type", "of MLA, which is off"},
+    {"rotary_percent", "of attention, which no layer rotates"},
+    {"rotary_scaling_factor", "of yarn, which is off"},
+    {"v_head_dim", "of MLA, which is off"},
 };
 
 // Features that no job has.
@@ -61,17 +65,14 @@ constexpr Off kMustBeFalse[] = {
      "must be false: experts take all rows they get, and no others"},
     {"moe_router_enable_expert_bias",
      "must be false: selection has no bias of its own"},
-    {"multi_latent_attention", "must be false: attention is grouped-query"},
 };
 
 constexpr Off kMustBeNull[] = {
-    {"hybrid_layer_pattern", "must be null: every layer has attention"},
     {"moe_expert_capacity_factor", "must be null: no row is dropped"},
     {"moe_router_group_topk", "must be null: experts are in no groups"},
     {"moe_router_num_groups", "must be null: experts are in no groups"},
     {"moe_router_topk_scaling_factor",
      "must be null: probabilities are not scaled"},
-    {"mtp_num_layers", "must be null: there is no multi-token prediction"},
 };
 
 // One call reads one text.
@@ -86,9 +87,10 @@ class Parser {
   void MustBe(const char* name, const json& value);
   void CheckFeatures();
   void ReadSizes();
-  void ReadAttention();
   void ReadActivation();
   void ReadMoe();
+  void ReadFeedForwards();
+  void ReadPatternsFeedForwards(int64_t dense_width);
   void ReadSharedExpert(v1::MoeConfig& moe);
   void ReadDenseLayers();
   void ReadRouterLosses(v1::RouterLossConfig& losses);
@@ -108,10 +110,7 @@ void Parser::MustBe(const char* name, const json& value) {
 }
 
 void Parser::CheckFeatures() {
-  MustBe("model_class", "GPTModel");
-  MustBe("position_embedding_type", "rope");
   MustBe("normalization", "RMSNorm");
-  MustBe("rotary_percent", 1.0);
   MustBe("moe_router_score_function", "softmax");
   for (const Off& off : kMustBeFalse) {
     if (fields_.Boolean(off.name, false)) fields_.Refuse(off.name, off.rule);
@@ -129,7 +128,7 @@ void Parser::ReadSizes() {
                    "num_attention_heads", "layernorm_epsilon"});
   model.set_vocab_size(fields_.Integer({"vocab_size", 2, 2, 1048576}));
   model.set_hidden_size(fields_.Integer({"hidden_size", 1, 1, 65536}));
-  model.set_num_layers(fields_.Integer({"num_layers", 1, 1, 1024}));
+  ReadMegatronPattern(fields_, model);
   model.set_tie_embeddings(
       fields_.Boolean("share_embeddings_and_output_weights", false));
   const double epsilon = fields_.Number("layernorm_epsilon", 1e-5);
@@ -137,28 +136,6 @@ void Parser::ReadSizes() {
     fields_.Refuse("layernorm_epsilon", "must be 1e-30 to below 1");
   }
   model.set_norm_epsilon(epsilon);
-}
-
-void Parser::ReadAttention() {
-  v1::AttentionConfig& attention = *config_.model.mutable_attention();
-  const int64_t heads = fields_.Integer({"num_attention_heads", 1, 1, 1024});
-  const int64_t groups =
-      fields_.Integer({"num_query_groups", heads, 1, 1024, true});
-  if (fields_.AreFine({"num_attention_heads", "num_query_groups"}) &&
-      heads % groups != 0) {
-    fields_.Refuse(
-        "num_query_groups",
-        absl::StrCat(groups, " must divide num_attention_heads, ", heads));
-  }
-  const int64_t width = fields_.Integer({"kv_channels", 0, 2, 1024, true});
-  if (width % 2 != 0) fields_.Refuse("kv_channels", "must be even");
-  const double theta = fields_.Number("rotary_base", 10000);
-  if (!(theta > 1)) fields_.Refuse("rotary_base", "must be above 1");
-  attention.set_num_heads(heads);
-  attention.set_num_kv_heads(groups);
-  attention.set_head_dim(width);  // 0: hidden_size / num_heads, as there
-  attention.set_rope_theta(theta);
-  attention.set_qk_norm(fields_.Boolean("qk_layernorm", false));
 }
 
 void Parser::ReadActivation() {
@@ -283,11 +260,8 @@ void Parser::ReadMoe() {
                                   : v1::TOP_K_NORMALIZATION_RENORMALIZED);
   moe.set_expert_hidden_size(
       fields_.Integer({"moe_ffn_hidden_size", 0, 1, 1048576, experts == 0}));
-  const int64_t dense_width =
-      fields_.Integer({"ffn_hidden_size", 0, 1, 1048576, true});
   ReadSharedExpert(moe);
   ReadRouterLosses(*moe.mutable_router_loss());
-  ReadDenseLayers();
   if (experts > 0) {
     fields_.Require({"moe_ffn_hidden_size"});
     if (moe.top_k() > experts) {
@@ -296,8 +270,36 @@ void Parser::ReadMoe() {
     }
     *model.mutable_moe() = moe;
   }
+  ReadFeedForwards();
+}
+
+// Which layers have experts and which are dense, by a HybridModel's pattern.
+void Parser::ReadPatternsFeedForwards(int64_t dense_width) {
+  v1::ModelConfig& model = config_.model;
+  MustBe("moe_layer_freq", 1);
+  if (model.pattern().find('-') != std::string::npos) {
+    fields_.Require({"ffn_hidden_size"});
+    model.set_ffn_hidden_size(dense_width);
+  }
+  if (model.pattern().find('E') == std::string::npos) {
+    model.clear_moe();
+  } else if (!model.has_moe()) {
+    fields_.Refuse("num_moe_experts",
+                   "must be given with \"E\" in hybrid_layer_pattern");
+  }
+}
+
+void Parser::ReadFeedForwards() {
+  v1::ModelConfig& model = config_.model;
+  const int64_t dense_width =
+      fields_.Integer({"ffn_hidden_size", 0, 1, 1048576, true});
+  if (!model.pattern().empty()) {
+    ReadPatternsFeedForwards(dense_width);
+    return;
+  }
+  ReadDenseLayers();
   const bool all_dense =
-      experts == 0 || model.dense_layers_size() == model.num_layers();
+      !model.has_moe() || model.dense_layers_size() == model.num_layers();
   if (all_dense || model.dense_layers_size() > 0) {
     fields_.Require({"ffn_hidden_size"});
     model.set_ffn_hidden_size(dense_width);
@@ -311,9 +313,10 @@ void Parser::ReadMoe() {
 absl::StatusOr<MegatronConfig> Parser::Parse() {
   CheckFeatures();
   ReadSizes();
-  ReadAttention();
+  ReadMegatronMixers(fields_, config_.model);
   ReadActivation();
   ReadMoe();
+  ReadMegatronMtp(fields_, config_.model);
   config_.loss.set_normalization(
       fields_.Boolean("calculate_per_token_loss", false)
           ? v1::LOSS_NORMALIZATION_TOKEN

@@ -21,8 +21,8 @@ struct MegatronConfig {
 inline constexpr int64_t kMaxMegatronConfigBytes = 1 << 20;
 
 // The model that a JSON object of Megatron-Core's fields describes
-// (TransformerConfig and the arguments of GPTModel). Sizes must be given; a
-// feature whose field is absent is off.
+// (TransformerConfig and the arguments of GPTModel and HybridModel). Sizes must
+// be given; a feature whose field is absent is off.
 //
 // Guarantees: each field of the text is either in the result, or cannot change
 // what is trained, or is refused. Sizes are in the ranges of job.proto;

@@ -164,6 +164,47 @@ TEST(MegatronTensorsTest, WithoutGatesTheFirstProjectionIsUp) {
                         "experts.local_experts.1.linear_fc1.weight [3,4]")}));
 }
 
+TEST(MegatronTensorsTest, MixersAndLatentAttentionHaveNamesOfTheirOwn) {
+  struct Named {
+    const char* param;
+    std::vector<int64_t> shape;
+    const char* tensor;
+  };
+  for (const Named& c : {
+           Named{"norm", {4}, "norm.weight [4]"},
+           Named{"in_proj", {9, 4}, "mixer.in_proj.weight [9,4]"},
+           Named{"conv_weight", {5, 1, 4}, "mixer.conv1d_weight [5,1,4]"},
+           Named{"conv_bias", {5}, "mixer.conv1d_bias [5]"},
+           Named{"dt_bias", {2}, "mixer.dt_bias [2]"},
+           Named{"A_log", {2}, "mixer.A_log [2]"},
+           Named{"D", {2}, "mixer.D [2]"},
+           Named{"gated_norm", {3}, "mixer.norm.weight [3]"},
+           Named{"out_proj", {4, 3}, "mixer.out_proj.weight [4,3]"},
+           Named{"q_proj", {9, 4}, "self_attention.linear_q_proj.weight [9,4]"},
+           Named{"q_down",
+                 {3, 4},
+                 "self_attention.linear_q_down_proj.weight [3,4]"},
+           Named{"q_norm", {3}, "self_attention.q_layernorm.weight [3]"},
+           Named{
+               "q_up", {9, 3}, "self_attention.linear_q_up_proj.weight [9,3]"},
+           Named{"kv_down",
+                 {5, 4},
+                 "self_attention.linear_kv_down_proj.weight [5,4]"},
+           Named{"kv_norm", {3}, "self_attention.kv_layernorm.weight [3]"},
+           Named{"kv_up",
+                 {9, 3},
+                 "self_attention.linear_kv_up_proj.weight [9,3]"},
+       }) {
+    model::ParamDecl param;
+    param.name = absl::StrCat("layers.1.", c.param);
+    param.shape = c.shape;
+    ASSERT_OK_AND_ASSIGN(const auto slices,
+                         MegatronTensorsOf(MakeShape(), param));
+    ASSERT_EQ(slices.size(), 1);
+    EXPECT_EQ(Text(slices[0]), absl::StrCat("decoder.layers.1.", c.tensor));
+  }
+}
+
 TEST(MegatronTensorsTest, AParameterThatDoesNotFitIsNamed) {
   struct Refused {
     const char* param;
