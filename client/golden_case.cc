@@ -5,7 +5,6 @@
 #include <memory>
 #include <utility>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "base/status_macros.h"
@@ -134,12 +133,11 @@ absl::StatusOr<GoldenCase> ReadGoldenCase(const std::string& folder) {
 }
 
 std::vector<int64_t> GoldenCase::RoutedLayers() const {
+  const std::vector<model::LayerBlocks> all =
+      DeclareOneSequence(job).shape.layers;
   std::vector<int64_t> layers;
-  if (!job.model().has_moe()) return layers;
-  for (int64_t layer = 0; layer < job.model().num_layers(); ++layer) {
-    if (!absl::c_linear_search(job.model().dense_layers(), layer)) {
-      layers.push_back(layer);
-    }
+  for (size_t layer = 0; layer < all.size(); ++layer) {
+    if (Has(all[layer], model::BlockKind::kExperts)) layers.push_back(layer);
   }
   return layers;
 }

@@ -165,6 +165,12 @@ constexpr Rule kDeepseekShared[] = {
        {Dim::kHidden, Dim::kSharedFfn}}}},
 };
 
+constexpr Rule kDeepseekBias[] = {
+    {"expert_bias",
+     false,
+     {{"mlp.gate.e_score_correction_bias", {Dim::kExperts}}}},
+};
+
 constexpr Rule kExperts[] = {
     {"router", false, {{"mlp.gate.weight", {Dim::kExperts, Dim::kHidden}}}},
     {"experts.gate_up",
@@ -226,6 +232,9 @@ constexpr Rule kNemotronFeedForward[] = {
      false,
      {{"mixer.down_proj.weight", {Dim::kHidden, Dim::kFfn}}}},
     {"router", false, {{"mixer.gate.weight", {Dim::kExperts, Dim::kHidden}}}},
+    {"expert_bias",
+     false,
+     {{"mixer.gate.e_score_correction_bias", {Dim::kExperts}}}},
     {"experts.up",
      true,
      {{"mixer.experts.$0.up_proj.weight", {Dim::kExpertFfn, Dim::kHidden}}}},
@@ -246,8 +255,8 @@ constexpr Table kLlamaLayer[] = {kNorms, kAttention, kDense};
 constexpr Table kMixtralLayer[] = {kNorms, kAttention, kMixtralExperts};
 constexpr Table kQwenLayer[] = {kNorms, kAttention, kDense, kQwenShared,
                                 kExperts};
-constexpr Table kDeepseekLayer[] = {kNorms, kMla, kDense, kDeepseekShared,
-                                    kExperts};
+constexpr Table kDeepseekLayer[] = {kNorms,          kMla,          kDense,
+                                    kDeepseekShared, kDeepseekBias, kExperts};
 constexpr Table kMamba2Layer[] = {kOneNorm, kMamba};
 constexpr Table kBambaLayer[] = {kBambaNorms, kAttention, kMamba, kBambaDense};
 constexpr Table kGraniteLayer[] = {kNorms, kAttention, kMamba,

@@ -1,15 +1,17 @@
 #include "checkpoint/format/megatron_names.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "absl/strings/substitute.h"
 
 namespace weft::checkpoint {
@@ -33,6 +35,9 @@ constexpr Rule kOutside[] = {
     {"head.norm", "decoder.final_layernorm.weight"},
     {"head.output", "output_layer.weight"},
 };
+
+// Of a model that has layers of one symbol only.
+constexpr Rule kUngroupedNorm = {"head.norm", "decoder.final_norm.weight"};
 
 constexpr Rule kLayer[] = {
     {"norm1", "input_layernorm.weight"},
@@ -74,6 +79,14 @@ constexpr Rule kLayer[] = {
      Cut::kByExpert},
 };
 
+// Around the layer of a depth of multi-token prediction.
+constexpr Rule kDepth[] = {
+    {"enorm", "enorm.weight"},
+    {"hnorm", "hnorm.weight"},
+    {"eh_proj", "eh_proj.weight"},
+    {"norm", "final_layernorm.weight"},
+};
+
 template <size_t n>
 const Rule* Find(const Rule (&rules)[n], absl::string_view param) {
   for (const Rule& rule : rules) {
@@ -88,19 +101,42 @@ struct Found {
   std::string prefix;
 };
 
+bool HasGroups(const model::Shape& shape) {
+  return absl::c_any_of(shape.layers, [](const model::LayerBlocks& blocks) {
+    return blocks.size() > 1;
+  });
+}
+
+// The number behind `prefix`, which is taken off `param` with it and a dot.
+std::optional<int64_t> TakeNumber(absl::string_view prefix,
+                                  absl::string_view& param) {
+  const size_t dot = param.find('.', prefix.size());
+  int64_t number = -1;
+  if (!absl::StartsWith(param, prefix) || dot == absl::string_view::npos ||
+      !absl::SimpleAtoi(param.substr(prefix.size(), dot - prefix.size()),
+                        &number) ||
+      number < 0) {
+    return std::nullopt;
+  }
+  param.remove_prefix(dot + 1);
+  return number;
+}
+
 Found FindRule(const model::Shape& shape, absl::string_view param) {
-  if (!absl::ConsumePrefix(&param, "layers.")) {
-    return {Find(kOutside, param), ""};
+  if (param == kUngroupedNorm.param && !HasGroups(shape)) {
+    return {&kUngroupedNorm, ""};
   }
-  const size_t dot = param.find('.');
-  int64_t layer = -1;
-  if (dot == absl::string_view::npos ||
-      !absl::SimpleAtoi(param.substr(0, dot), &layer) || layer < 0 ||
-      layer >= shape.layers.size()) {
-    return {};
+  const std::optional<int64_t> depth = TakeNumber("mtp.", param);
+  if (depth.has_value()) {
+    const std::string prefix = absl::StrCat("mtp.layers.", *depth, ".");
+    const Rule* rule = Find(kDepth, param);
+    if (rule != nullptr) return {rule, prefix};
+    return {Find(kLayer, param), prefix + "mtp_model_layer."};
   }
-  return {Find(kLayer, param.substr(dot + 1)),
-          absl::StrCat("decoder.layers.", layer, ".")};
+  const std::optional<int64_t> layer = TakeNumber("layers.", param);
+  if (!layer.has_value()) return {Find(kOutside, param), ""};
+  if (*layer >= static_cast<int64_t>(shape.layers.size())) return {};
+  return {Find(kLayer, param), absl::StrCat("decoder.layers.", *layer, ".")};
 }
 
 std::vector<TensorSlice> ByExpert(const std::string& name,

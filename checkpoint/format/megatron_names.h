@@ -1,7 +1,11 @@
 // Which tensors of a Megatron-Core checkpoint hold a parameter.
 //
-// The names and layouts are those of GPTModel with one expert a tensor and all
-// parallel sizes 1 (megatron/core/models/gpt and megatron/core/transformer).
+// The names and layouts are those of GPTModel and HybridModel with one expert a
+// tensor and all parallel sizes 1 (megatron/core/models and
+// megatron/core/transformer). Layer N of the model is layer N there: all blocks
+// of a layer share a number, and the last norm is decoder.final_layernorm; in a
+// model whose layers all have one block it is decoder.final_norm. Depth N of
+// multi-token prediction, "mtp.N" here, is mtp.layers.N there.
 #ifndef WEFT_CHECKPOINT_FORMAT_MEGATRON_NAMES_H_
 #define WEFT_CHECKPOINT_FORMAT_MEGATRON_NAMES_H_
 

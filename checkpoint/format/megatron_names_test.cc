@@ -94,6 +94,20 @@ TEST(MegatronTensorsTest, OutsideLayers) {
                           "head.output: output_layer.weight [7,4]"));
 }
 
+TEST(MegatronTensorsTest, WithoutGroupsTheLastNormHasAnotherName) {
+  model::Shape shape = MakeShape();
+  model::ParamDecl norm;
+  norm.name = "head.norm";
+  norm.shape = {4};
+  shape.layers = {{model::BlockKind::kAttention}, {model::BlockKind::kExperts}};
+  ASSERT_OK_AND_ASSIGN(auto slices, MegatronTensorsOf(shape, norm));
+  EXPECT_EQ(slices[0].name, "decoder.final_norm.weight");
+  shape.layers.push_back(
+      {model::BlockKind::kAttention, model::BlockKind::kExperts});
+  ASSERT_OK_AND_ASSIGN(slices, MegatronTensorsOf(shape, norm));
+  EXPECT_EQ(slices[0].name, "decoder.final_layernorm.weight");
+}
+
 // A group of the 16 rows is 2 query heads, a key head and a value head of 2
 // rows each: 8 rows of 4 elements.
 TEST(MegatronTensorsTest, ADenseLayerWithGroupedHeads) {
@@ -202,6 +216,29 @@ TEST(MegatronTensorsTest, MixersAndLatentAttentionHaveNamesOfTheirOwn) {
                          MegatronTensorsOf(MakeShape(), param));
     ASSERT_EQ(slices.size(), 1);
     EXPECT_EQ(Text(slices[0]), absl::StrCat("decoder.layers.1.", c.tensor));
+  }
+}
+
+TEST(MegatronTensorsTest, ADepthOfMultiTokenPrediction) {
+  struct Named {
+    const char* param;
+    std::vector<int64_t> shape;
+    const char* tensor;
+  };
+  for (const Named& c : {
+           Named{"enorm", {4}, "enorm.weight [4]"},
+           Named{"hnorm", {4}, "hnorm.weight [4]"},
+           Named{"eh_proj", {4, 8}, "eh_proj.weight [4,8]"},
+           Named{"norm", {4}, "final_layernorm.weight [4]"},
+           Named{"norm1", {4}, "mtp_model_layer.input_layernorm.weight [4]"},
+           Named{"router", {2, 4}, "mtp_model_layer.mlp.router.weight [2,4]"},
+       }) {
+    model::ParamDecl param;
+    param.name = absl::StrCat("mtp.1.", c.param);
+    param.shape = c.shape;
+    ASSERT_OK_AND_ASSIGN(const auto slices,
+                         MegatronTensorsOf(MakeShape(), param));
+    EXPECT_EQ(Text(slices[0]), absl::StrCat("mtp.layers.1.", c.tensor));
   }
 }
 
