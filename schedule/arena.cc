@@ -4,6 +4,7 @@
 #include <array>
 #include <iterator>
 #include <map>
+#include <tuple>
 
 namespace weft::schedule {
 namespace {
@@ -145,26 +146,57 @@ std::vector<int64_t> LiveBytes(const Program& program) {
   return delta;
 }
 
+std::vector<int> PoolsOfExchanges(const Program& program,
+                                  const model::ModelDecl& model) {
+  std::vector<int> pools(program.values.size(), 0);
+  std::map<std::tuple<model::NodeKind, model::Phase, int>, int> by_use;
+  for (const Op& op : program.ops) {
+    if (op.kind != OpKind::kNode) continue;
+    const model::NodeDecl& node = model.node(op.layer, op.node);
+    const model::PhaseDecl& phase = *node.Find(op.phase);
+    if (phase.resource != model::Resource::kExpertParallel) continue;
+    for (int i = 0; i < op.args.size(); ++i) {
+      if (phase.args[i].access == model::Access::kRead) continue;
+      if (program.values[op.args[i]].space != model::Space::kDevice) continue;
+      const int next = by_use.size() + 1;
+      pools[op.args[i]] =
+          by_use.emplace(std::make_tuple(node.kind, op.phase, i), next)
+              .first->second;
+    }
+  }
+  return pools;
+}
+
 void AssignOffsets(Program& program, const fsdp::UnitAssignment& units,
-                   const std::vector<StreamClock>& starts) {
+                   const std::vector<StreamClock>& starts,
+                   const std::vector<int>& pools) {
   const std::vector<Lifetime> lifetimes = Lifetimes(program);
-  FreeList device(program.buffer_slots * SlotBytes(program, units));
+  // Pool 0 begins behind the slots; the others, from 0 as if alone, are put
+  // behind one another at the end.
+  std::map<int, FreeList> device;
+  device.emplace(0, program.buffer_slots * SlotBytes(program, units));
   FreeList host(0);
-  auto memory_of = [&](const Value& value) -> FreeList& {
-    return value.space == model::Space::kHost ? host : device;
+  const auto pool_of = [&](int value) {
+    return pools.empty() ? 0 : pools[value];
+  };
+  const auto memory_of = [&](int v) -> FreeList& {
+    if (program.values[v].space == model::Space::kHost) return host;
+    return device.emplace(pool_of(v), 0).first->second;
   };
   std::vector<StreamClock> used_until(program.values.size());
   std::array<StreamClock, kNumStreams> latest;
   for (int id = 0; id < program.ops.size(); ++id) {
     const Op& op = program.ops[id];
     latest[static_cast<int>(op.stream)].Add(starts[id]);
-    if (id % kJoinInterval == 0) device.Join(Settled(latest));
+    if (id % kJoinInterval == 0) {
+      for (auto& [pool, memory] : device) memory.Join(Settled(latest));
+    }
     const std::vector<int> used = ValuesOf(op);
     for (int v : used) {
       Value& value = program.values[v];
       if (IsInSlot(program, units, value)) continue;
       if (lifetimes[v].first == id) {
-        value.offset = memory_of(value).Take(RoundUp(value.bytes), starts[id]);
+        value.offset = memory_of(v).Take(RoundUp(value.bytes), starts[id]);
       }
       used_until[v].Add(op.stream, id);
     }
@@ -173,12 +205,21 @@ void AssignOffsets(Program& program, const fsdp::UnitAssignment& units,
       const Value& value = program.values[v];
       if (IsInSlot(program, units, value)) continue;
       if (lifetimes[v].last == id) {
-        memory_of(value).Give(value.offset, RoundUp(value.bytes),
-                              used_until[v]);
+        memory_of(v).Give(value.offset, RoundUp(value.bytes), used_until[v]);
       }
     }
   }
-  program.arena_bytes = device.top();
+  std::map<int, int64_t> begin;
+  for (const auto& [pool, memory] : device) {
+    begin[pool] = program.arena_bytes;
+    program.arena_bytes += memory.top();
+  }
+  for (int v = 0; v < program.values.size(); ++v) {
+    Value& value = program.values[v];
+    if (value.space == model::Space::kDevice && lifetimes[v].first >= 0) {
+      value.offset += begin[pool_of(v)];
+    }
+  }
   program.host_arena_bytes = host.top();
 }
 

@@ -28,8 +28,20 @@ std::vector<int64_t> LiveBytes(const Program& program);
 // completed before its own first op starts: reuse never adds a wait, so it
 // never costs overlap.
 // Values in slots have their offsets already.
+//
+// `pools`, unless it is empty, has a number for every value: those of one
+// number take memory of each other only. 0 is that of everything else, and of
+// what is not device memory.
 void AssignOffsets(Program& program, const fsdp::UnitAssignment& units,
-                   const std::vector<StreamClock>& starts);
+                   const std::vector<StreamClock>& starts,
+                   const std::vector<int>& pools = {});
+
+// Pools in which what exchanges with the EP group write outlives the step: one
+// for each thing that an exchange writes, or has as scratch, in every layer and
+// microbatch. An exchange that is left out then leaves there what one of the
+// same kind wrote before.
+std::vector<int> PoolsOfExchanges(const Program& program,
+                                  const model::ModelDecl& model);
 
 }  // namespace weft::schedule
 

@@ -282,7 +282,9 @@ Program CompileOrder(const std::vector<NodePhase>& order,
   Program program = Emitter(order, model, units, options).Run();
   const std::vector<StreamClock> starts =
       PlaceWaits(program, model, units, options.reduce_bytes);
-  AssignOffsets(program, units, starts);
+  AssignOffsets(program, units, starts,
+                options.keeps_exchanged ? PoolsOfExchanges(program, model)
+                                        : std::vector<int>());
   return program;
 }
 

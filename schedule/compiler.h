@@ -19,6 +19,9 @@ struct CompileOptions {
   ResidencyBudget residency;  // see PlanStays
   int64_t reduce_bytes = 0;   // see PlaceWaits
   std::vector<int> taps;      // declared values to copy out, ascending
+  // What exchanges with the EP group write has memory of its own, see
+  // PoolsOfExchanges.
+  bool keeps_exchanged = false;
 };
 
 // Turns an order into a program: ops on streams, with the gathers, releases and

@@ -115,6 +115,7 @@ absl::StatusOr<Plan> Compile(const v1::TrainingJob& job) {
       budget(job.fsdp().reduce_bytes(),
              TwoLargestUnits(plan.units, &fsdp::Bucket::gradient_bytes));
   options.taps = plan.routing;
+  options.keeps_exchanged = job.bench().exchanges() == v1::EXCHANGES_LEFT_OUT;
   plan.train =
       CompileOrder(OrderOf(job, plan), plan.model, plan.units, options);
   if (!plan.taps.empty()) {
@@ -126,6 +127,7 @@ absl::StatusOr<Plan> Compile(const v1::TrainingJob& job) {
   if (job.eval().batches() > 0) {
     options.kind = ProgramKind::kEval;
     options.taps.clear();
+    options.keeps_exchanged = false;
     plan.eval = CompileOrder(ForwardOrder(plan.model, options.microbatches),
                              plan.model, plan.units, options);
   }

@@ -214,6 +214,11 @@ std::vector<RelationCase> RunCases() {
        "output.routing", "false without", "no layer has experts"},
       {"bench { exchanges: EXCHANGES_LEFT_OUT } output { routing: true }",
        "output.routing", "false unless", "steps leave work out"},
+      {"bench { exchanges: EXCHANGES_ALONE } "
+       "output { tap_step: 1 taps: 'head.logits' }",
+       "output.tap_step", "0 unless", "steps leave work out"},
+      {"bench { exchanges: EXCHANGES_LEFT_OUT } eval { batches: 1 }",
+       "eval.batches", "0 unless", "eval.batches is set"},
       {"output { tap_step: 4 taps: 'head.logits' }", "output.tap_step",
        "0 to steps", "tap_step=4 but steps=3"},
       {absl::StrCat("output { tap_step: 3 taps: '", std::string(257, 'a'),

@@ -106,13 +106,24 @@ Finding CheckRouting(const Job& job) {
   return "output.routing is set but no layer has experts";
 }
 
-// Without its all-to-alls a step routes numbers that mean nothing, or none.
+// Without its all-to-alls a step computes numbers that mean nothing, or none,
+// on memory that another program would overwrite.
+Finding CheckWholeSteps(const Job& job, absl::string_view field, bool is_set) {
+  if (!is_set || job.bench().exchanges() <= v1::EXCHANGES_NORMAL) return {};
+  return absl::StrCat(field,
+                      " is set, but with bench.exchanges steps leave work out");
+}
+
 Finding CheckRoutingIsOfWholeSteps(const Job& job) {
-  if (!job.output().routing() ||
-      job.bench().exchanges() <= v1::EXCHANGES_NORMAL) {
-    return {};
-  }
-  return "output.routing is set, but with bench.exchanges steps leave work out";
+  return CheckWholeSteps(job, "output.routing", job.output().routing());
+}
+
+Finding CheckTapsAreOfWholeSteps(const Job& job) {
+  return CheckWholeSteps(job, "output.tap_step", job.output().tap_step() > 0);
+}
+
+Finding CheckEvalIsOfWholeSteps(const Job& job) {
+  return CheckWholeSteps(job, "eval.batches", job.eval().batches() > 0);
 }
 
 // Field, other fields read, what is allowed, check.
@@ -133,6 +144,10 @@ constexpr RelationRule kRules[] = {
     {"output.routing", "model.moe", "false without experts", CheckRouting},
     {"output.routing", "bench.exchanges", "false unless exchanges are normal",
      CheckRoutingIsOfWholeSteps},
+    {"output.tap_step", "bench.exchanges", "0 unless exchanges are normal",
+     CheckTapsAreOfWholeSteps},
+    {"eval.batches", "bench.exchanges", "0 unless exchanges are normal",
+     CheckEvalIsOfWholeSteps},
     {"data.validation_fraction", "eval.batches", "above 0 when eval.batches is",
      CheckHeldOut},
     {"bench.balanced_routing", "model.moe", "false without experts",

@@ -184,9 +184,7 @@ absl::Status EngineImpl::FinishTrainControl() {
         " tokens of the step: there is nothing to minimise; a mask is 1 where "
         "a token counts as a label"));
   }
-  const bool means_nothing =
-      options_.job.bench().exchanges() == v1::EXCHANGES_LEFT_OUT;
-  if (!std::isfinite(totals_.norm) && !means_nothing) {
+  if (!std::isfinite(totals_.norm)) {
     gate_has_tripped_ = true;
     return absl::OutOfRangeError("the gradient norm is not finite");
   }

@@ -63,6 +63,11 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
 absl::Status EngineImpl::Prepare() {
   plan_ = schedule::Declare(options_.job);
   RETURN_IF_ERROR(CheckOptions());
+  if (options_.job.bench().exchanges() == v1::EXCHANGES_LEFT_OUT) {
+    // What the first step exchanged is what later steps compute on.
+    options_.released_memory = ReleasedMemory::kKeep;
+    options_.measure_memory = false;
+  }
   for (int m = 0; m < plan_.shape.microbatches; ++m) {
     const auto [it, added] =
         shapes_.insert({plan_.shape.sequences_of(m), plan_.shape.Of(m)});

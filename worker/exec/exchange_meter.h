@@ -21,7 +21,7 @@ class ExchangeMeter : public comm::Communicator {
   enum class Mode : uint8_t {
     kPass,
     kRecord,   // and remember the calls, for Replay()
-    kLeaveOut  // do nothing
+    kLeaveOut  // do nothing: what is to be received stays as it is
   };
 
   // `inner` is borrowed.
