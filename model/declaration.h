@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/uniform.h"
 
 namespace weft::model {
 
@@ -70,8 +71,9 @@ struct ParamDecl {
   std::vector<int64_t> local_shape;
   DType dtype = DType::kF32;           // as nodes read it
   DType gradient_dtype = DType::kF32;  // as nodes write its gradient
-  double init_std = 0;       // normal with this deviation; 0: constant
-  double init_constant = 0;  // used when init_std is 0
+  double init_std = 0;        // normal with this deviation; 0: as follows
+  UniformRange init_uniform;  // used when init_std is 0; empty: constant
+  double init_constant = 0;
   // How the optimizer treats it; see parameter_groups.h.
   double weight_decay = 0;
   double learning_rate_scale = 1;

@@ -6,26 +6,42 @@
 namespace weft::fsdp {
 namespace {
 
+void FillUniform(const ops::RandomRange& range, const UniformRange& uniform,
+                 const device::Tensor& out, device::Stream& stream) {
+  ops::RandomUniformArgs args;
+  args.range = range;
+  args.low = static_cast<float>(uniform.low);
+  args.high = static_cast<float>(uniform.high);
+  args.map = uniform.map;
+  args.out = out.f32();
+  ops::RandomUniform(args, stream);
+}
+
 void InitializeSegment(const InitializeArgs& args, const Segment& segment,
                        const device::Tensor& out, device::Stream& stream) {
   const Parameter& param = args.parameters[segment.param];
-  if (param.init_std == 0) {
-    ops::FillArgs fill;
-    fill.count = segment.elements;
-    fill.value = static_cast<float>(param.init_constant);
-    fill.out = out;
-    ops::Fill(fill, stream);
+  ops::RandomRange range;
+  range.seed = args.seed;
+  range.stream_id = ops::RandomStreamId(param.name.data(), param.name.size());
+  range.begin = param.global_begin + segment.param_offset;
+  range.end = range.begin + segment.elements;
+  if (param.init_std != 0) {
+    ops::RandomNormalArgs normal;
+    normal.range = range;
+    normal.stddev = static_cast<float>(param.init_std);
+    normal.out = out.f32();
+    ops::RandomNormal(normal, stream);
     return;
   }
-  ops::RandomNormalArgs normal;
-  normal.range.seed = args.seed;
-  normal.range.stream_id =
-      ops::RandomStreamId(param.name.data(), param.name.size());
-  normal.range.begin = param.global_begin + segment.param_offset;
-  normal.range.end = normal.range.begin + segment.elements;
-  normal.stddev = static_cast<float>(param.init_std);
-  normal.out = out.f32();
-  ops::RandomNormal(normal, stream);
+  if (!param.init_uniform.empty()) {
+    FillUniform(range, param.init_uniform, out, stream);
+    return;
+  }
+  ops::FillArgs fill;
+  fill.count = segment.elements;
+  fill.value = static_cast<float>(param.init_constant);
+  fill.out = out;
+  ops::Fill(fill, stream);
 }
 
 }  // namespace

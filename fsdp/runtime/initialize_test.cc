@@ -45,9 +45,8 @@ absl::Status RunInitialize(void* args, device::Stream& stream) {
 
 // The weights that a rank holds: its slice, or all when `whole`.
 std::vector<float> WeightsOf(int ranks, int rank, bool whole, uint64_t seed,
-                             int64_t global_begin) {
+                             const std::vector<Parameter>& parameters) {
   const UnitAssignment units = Units(ranks);
-  const std::vector<Parameter> parameters = Parameters(global_begin);
   const auto device = *device::CreateCpuDevice({});
   ResidentBuckets::Options options;
   options.device = device.get();
@@ -67,6 +66,11 @@ std::vector<float> WeightsOf(int ranks, int rank, bool whole, uint64_t seed,
   const BucketView& weights = buckets->weights(0);
   const float* data = weights.data.f32();
   return {data, data + weights.range.elements()};
+}
+
+std::vector<float> WeightsOf(int ranks, int rank, bool whole, uint64_t seed,
+                             int64_t global_begin) {
+  return WeightsOf(ranks, rank, whole, seed, Parameters(global_begin));
 }
 
 TEST(InitializeTest, SlicesOfAnyWorldAreThoseOfTheWhole) {
@@ -101,6 +105,22 @@ TEST(InitializeTest, MatricesAreRandomNormsConstantAndPaddingZero) {
     EXPECT_EQ(weights[i], i >= 32 && i < 32 + kNorm ? 1 : 0) << i;
   }
   EXPECT_NE(WeightsOf(1, 0, true, kSeed + 1, 0), weights);
+}
+
+TEST(InitializeTest, AParameterCanBeginUniform) {
+  std::vector<Parameter> parameters = Parameters(0);
+  parameters[0].init_std = 0;
+  parameters[0].init_uniform = {1, 16, UniformMap::kLog};
+  const std::vector<float> whole = WeightsOf(1, 0, true, kSeed, parameters);
+  for (int64_t i = 0; i < kMatrix; ++i) {
+    EXPECT_GE(whole[i], 0) << i;
+    EXPECT_LT(whole[i], std::log(16.0f)) << i;
+    EXPECT_NE(whole[i], whole[i + 1]) << i;
+  }
+  std::vector<float> joined = WeightsOf(2, 0, false, kSeed, parameters);
+  const std::vector<float> slice = WeightsOf(2, 1, false, kSeed, parameters);
+  joined.insert(joined.end(), slice.begin(), slice.end());
+  EXPECT_EQ(joined, whole);
 }
 
 }  // namespace

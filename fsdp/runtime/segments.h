@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/uniform.h"
 #include "fsdp/unit/unit.h"
 
 namespace weft::fsdp {
@@ -33,8 +34,9 @@ struct Parameter {
   std::string name;
   // Where this rank's part begins in the whole model's flattened parameter.
   int64_t global_begin = 0;
-  double init_std = 0;       // normal with this deviation; 0: constant
-  double init_constant = 0;  // used when init_std is 0
+  double init_std = 0;        // normal with this deviation; 0: as follows
+  UniformRange init_uniform;  // used when init_std is 0; empty: constant
+  double init_constant = 0;
   double weight_decay = 0;
   double learning_rate_scale = 1;
 };

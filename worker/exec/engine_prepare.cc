@@ -235,6 +235,7 @@ void EngineImpl::DescribeParameters() {
     parameter.name = decl.name;
     if (decl.expert) parameter.global_begin = ep_rank * decl.local_elements();
     parameter.init_std = decl.init_std;
+    parameter.init_uniform = decl.init_uniform;
     parameter.init_constant = decl.init_constant;
     parameter.weight_decay = decl.weight_decay;
     parameter.learning_rate_scale = decl.learning_rate_scale;

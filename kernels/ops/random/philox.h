@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/uniform.h"
+
 #ifdef __CUDACC__
 #define WEFT_EVERY_DEVICE __host__ __device__
 #else
@@ -81,6 +83,24 @@ WEFT_EVERY_DEVICE inline double Log(double x) {
   return ::fma(k, kLn2High, f - ::fma(half_f, f, -tail));
 }
 
+// e^x, within two ulps. Requires: |x| <= 700.
+//
+// x = k ln 2 + r with |r| <= ln 2 / 2; e^r by its Taylor polynomial.
+WEFT_EVERY_DEVICE inline double Exp(double x) {
+  constexpr double kLn2High = 6.93147180369123816490e-01;
+  constexpr double kLn2Low = 1.90821492927058770002e-10;
+  const int64_t k =
+      static_cast<int64_t>(::fma(x, 1.4426950408889634, x < 0 ? -0.5 : 0.5));
+  const double r = ::fma(-static_cast<double>(k), kLn2Low,
+                         ::fma(-static_cast<double>(k), kLn2High, x));
+  double p = 1;
+  for (int n = 14; n > 0; --n) p = ::fma(r / n, p, 1.0);
+  const uint64_t bits = static_cast<uint64_t>(k + 1023) << 52;
+  double scale;  // 2^k
+  std::memcpy(&scale, &bits, sizeof(scale));
+  return p * scale;
+}
+
 // cos and sin of 2 pi (word + 1/2) / 2^32, within two ulps: the angle less the
 // nearest multiple of a quarter turn is exact; polynomials of FreeBSD's msun
 // (k_cos.c, k_sin.c).
@@ -144,16 +164,29 @@ struct UniformBlock {
   float low;
   float high;
   float last;  // the largest float below `high`
+  UniformMap map;
 
-  UniformBlock(float low, float high)
-      : low(low), high(high), last(std::nextafter(high, low)) {}
+  UniformBlock(float low, float high, UniformMap map)
+      : low(low), high(high), last(std::nextafter(high, low)), map(map) {}
+
+  WEFT_EVERY_DEVICE float Map(float x) const {
+    switch (map) {
+      case UniformMap::kIdentity:
+        return x;
+      case UniformMap::kLog:
+        return static_cast<float>(Log(x));
+      case UniformMap::kInverseSoftplusOfExp:
+        return static_cast<float>(Log(Exp(Exp(x)) - 1));
+    }
+    return x;
+  }
 
   WEFT_EVERY_DEVICE void operator()(const PhiloxWords& words,
                                     float* out) const {
     for (int i = 0; i < 4; ++i) {
       const float unit = static_cast<float>(words.w[i] >> 8) * 0x1p-24f;
       const float x = ::fmaf(high - low, unit, low);
-      out[i] = x < high ? x : last;
+      out[i] = Map(x < high ? x : last);
     }
   }
 };

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/uniform.h"
 #include "kernels/ops/stream.h"
 
 namespace weft::ops {
@@ -41,12 +42,14 @@ struct RandomNormalArgs {
 };
 void RandomNormal(const RandomNormalArgs& args, device::Stream& stream);
 
-// Uniform in [low, high).
+// `map` of numbers uniform in [low, high). Requires: low > 0 for kLog; both in
+// [-300, 3] for kInverseSoftplusOfExp.
 struct RandomUniformArgs {
   RandomRange range;
   float low = 0.0f;
   float high = 1.0f;
   float* out = nullptr;  // [end - begin]
+  UniformMap map = UniformMap::kIdentity;
 };
 void RandomUniform(const RandomUniformArgs& args, device::Stream& stream);
 

@@ -27,7 +27,7 @@ void RandomNormal(const RandomNormalArgs& args, device::Stream& stream) {
 
 void RandomUniform(const RandomUniformArgs& args, device::Stream& stream) {
   if (RunOnCuda<&RandomUniform>(args, stream)) return;
-  Fill(args.range, UniformBlock(args.low, args.high), args.out);
+  Fill(args.range, UniformBlock(args.low, args.high, args.map), args.out);
 }
 
 }  // namespace weft::ops

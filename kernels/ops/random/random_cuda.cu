@@ -41,7 +41,8 @@ void Normal(const RandomNormalArgs& args, device::Stream& stream) {
 }
 
 void Uniform(const RandomUniformArgs& args, device::Stream& stream) {
-  Fill(args.range, UniformBlock(args.low, args.high), args.out, stream);
+  Fill(args.range, UniformBlock(args.low, args.high, args.map), args.out,
+       stream);
 }
 
 [[maybe_unused]] const bool kNormal = RegisterCudaForm<&RandomNormal>(&Normal);

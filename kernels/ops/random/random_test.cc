@@ -129,6 +129,29 @@ TEST(RandomTest, UniformCoversItsRangeButNotItsEnd) {
   for (const float v : x) ASSERT_EQ(v, 1.0f);
 }
 
+Floats MappedUniforms(float low, float high, UniformMap map) {
+  Floats x = Unwritten(1000);
+  RandomUniform({{1, 2, 0, 1000}, low, high, x.data(), map}, InlineStream());
+  return x;
+}
+
+TEST(RandomTest, WhatIsMadeOfUniformsIsAFunctionOfThem) {
+  Floats uniform = MappedUniforms(1, 16, UniformMap::kIdentity);
+  Floats made = MappedUniforms(1, 16, UniformMap::kLog);
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_FLOAT_EQ(made[i], std::log(static_cast<double>(uniform[i])));
+  }
+  // Steps of 0.001 to 0.1, before softplus.
+  uniform =
+      MappedUniforms(std::log(1e-3f), std::log(0.1f), UniformMap::kIdentity);
+  made = MappedUniforms(std::log(1e-3f), std::log(0.1f),
+                        UniformMap::kInverseSoftplusOfExp);
+  for (int i = 0; i < 1000; ++i) {
+    const double step = std::log1p(std::exp(static_cast<double>(made[i])));
+    EXPECT_NEAR(step / std::exp(static_cast<double>(uniform[i])), 1, 1e-6);
+  }
+}
+
 TEST(RandomTest, StreamIdsAreFnv1a) {
   EXPECT_EQ(RandomStreamId("", 0), 0xcbf29ce484222325ull);
   EXPECT_EQ(RandomStreamId("a", 1), 0xaf63dc4c8601ec8cull);
@@ -168,6 +191,9 @@ TEST(RandomTest, EveryDeviceMakesTheSameBits) {
       {{11, 12, kBegin, kBegin + kCount}, -0.3f, 1.7f, uniform.data()},
       InlineStream());
   EXPECT_EQ(testing::HashOfBits(uniform), 9610008579104605136u);
+  EXPECT_EQ(testing::HashOfBits(
+                MappedUniforms(-7, 2, UniformMap::kInverseSoftplusOfExp)),
+            4993734049995684492u);
 }
 
 }  // namespace
