@@ -12,6 +12,8 @@ const char* Name(NodeKind kind) {
       return "embedding";
     case NodeKind::kAttention:
       return "attention";
+    case NodeKind::kMamba:
+      return "mamba";
     case NodeKind::kPreDispatch:
       return "pre_dispatch";
     case NodeKind::kCounts:
@@ -35,7 +37,8 @@ const char* Name(NodeKind kind) {
 }
 
 bool IsBeforeDispatch(NodeKind kind) {
-  return kind == NodeKind::kAttention || kind == NodeKind::kPreDispatch;
+  return kind == NodeKind::kAttention || kind == NodeKind::kMamba ||
+         kind == NodeKind::kPreDispatch;
 }
 
 const char* Name(Phase phase) {

@@ -24,6 +24,7 @@ enum class NodeKind : uint8_t {
   kLoad,         // tokens of the microbatch and their labels
   kEmbedding,    // rows of the embedding table
   kAttention,    // norm, attention, residual
+  kMamba,        // norm, Mamba-2 mixer, residual
   kPreDispatch,  // norm, shared expert, router, permutation
   kCounts,       // rows each expert gets from each rank of the EP group
   kDispatch,     // all-to-all of rows and probabilities to their experts
@@ -118,8 +119,9 @@ struct PhaseDecl {
   std::vector<int> params_read;
   std::vector<int> grads_written;
   // On one rank, with balanced routing.
-  double flops = 0;            // but for those of attention
-  double attention_flops = 0;  // products with scores, and the softmax between
+  double flops = 0;  // but for those of attention
+  // Products with scores, and the softmax between; those with states of scans.
+  double attention_flops = 0;
 
   // A layer's options leave some args and parameters out, while its node
   // function knows them by fixed numbers. For each number: the index into the

@@ -43,6 +43,14 @@ int DeclarationBuilder::ExpertParam(const std::string& name,
   return id;
 }
 
+int DeclarationBuilder::UniformParam(const std::string& name,
+                                     std::vector<int64_t> shape,
+                                     const UniformRange& uniform) {
+  const int id = Param(name, std::move(shape), 0);
+  decl_.params[id].init_uniform = uniform;
+  return id;
+}
+
 int DeclarationBuilder::Norm(const std::string& name, int64_t columns) {
   const int id = Param(name, {columns}, 0);
   decl_.params[id].init_constant = 1;

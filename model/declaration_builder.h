@@ -34,6 +34,9 @@ class DeclarationBuilder {
   // One whose first dimension, the experts, is divided over `ep` ranks.
   int ExpertParam(const std::string& name, std::vector<int64_t> shape,
                   double std, int64_t ep);
+  // One that begins as `uniform` says.
+  int UniformParam(const std::string& name, std::vector<int64_t> shape,
+                   const UniformRange& uniform);
   // A norm's scale: ones.
   int Norm(const std::string& name, int64_t columns);
 

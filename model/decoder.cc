@@ -48,6 +48,9 @@ void DecoderBuilder::DecoderLayer(int index) {
       case BlockKind::kAttention:
         Attention();
         break;
+      case BlockKind::kMamba:
+        Mamba();
+        break;
       case BlockKind::kMlp:
         Mlp();
         break;

@@ -1,5 +1,5 @@
 // Declares the decoder-only model of a job: embedding, decoder layers of blocks
-// (attention, a dense MLP, experts), head and loss.
+// (attention, a Mamba-2 mixer, a dense MLP, experts), head and loss.
 //
 // The enums number the args, params and grads of each phase as worker/layers
 // receives them. What the shape leaves out keeps its number and is null there.
@@ -91,6 +91,63 @@ enum Params {
 enum DgradGrads { kGNorm1, kGQNorm, kGKNorm };
 enum WgradGrads { kGQkv, kGOut, kGQkvB, kGOutB };
 }  // namespace attention
+
+// [C] channels of the convolution, of x, B and C; [P] columns projected: z, C
+// and dt; [D] heads*head_dim; [G] groups; [M] heads, all of Mamba-2.
+namespace mamba {
+enum Forward {
+  kX,          // read  x [T,H]
+  kRstd,       // write [T]
+  kXn,         // write [T,H] norm(x)
+  kProjected,  // write [T,P] in_proj(xn)
+  kConv,       // write [T,C] after the convolution and SiLU
+  kScan,       // write [T,D] output of the scan
+  kGatedRstd,  // write [T,G]
+  kGated,      // write [T,D] gated norm
+  kScratch,    // scratch f32, see ops::SsmScanForwardScratchElements
+  kY,          // write [T,H] x + out_proj(gated)
+};
+enum Dgrad {
+  kDDy,             // read [T,H]
+  kDX,              // read x
+  kDRstd,           // read
+  kDProjected,      // read
+  kDConv,           // read
+  kDScan,           // read
+  kDGatedRstd,      // read
+  kDScratch,        // scratch f32, see ops::SsmScanBackwardScratchElements
+  kDConvGrad,       // scratch f32 [T,C]
+  kDScanGrad,       // scratch [T,D] gradient of gated, then of scan
+  kDXnGrad,         // scratch [T,H]
+  kDProjectedGrad,  // write [T,P]
+  kDDx,             // write [T,H]
+};
+enum Wgrad { kWXn, kWProjectedGrad, kWGated, kWDy };  // read
+// Read by forward and by dgrad.
+enum Params {
+  kNorm,       // [H]
+  kInW,        // [P,H]
+  kConvW,      // [C,1,width]
+  kConvB,      // [C]         optional
+  kDtBias,     // [M]
+  kALog,       // [M]
+  kD,          // [M]
+  kGatedNorm,  // [D]
+  kOutW,       // [H,D]
+  kInB,        // [P]         optional, like the next
+  kOutB,       // [H]
+};
+enum DgradGrads {
+  kGNorm,
+  kGConvW,
+  kGConvB,
+  kGDtBias,
+  kGALog,
+  kGD,
+  kGGatedNorm,
+};
+enum WgradGrads { kGIn, kGOut, kGInB, kGOutB };
+}  // namespace mamba
 
 namespace pre_dispatch {
 enum Forward {

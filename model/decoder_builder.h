@@ -58,6 +58,12 @@ class DecoderBuilder {
     int z = kAbsent;
   };
 
+  // Of a Mamba-2 mixer.
+  struct MambaParams {
+    int norm, in_w, conv_w, dt_bias, a_log, d, gated_norm, out_w;
+    int conv_b = kAbsent, in_b = kAbsent, out_b = kAbsent;
+  };
+
   int Param(const std::string& name, std::vector<int64_t> shape, double std) {
     return out_.Param(name, std::move(shape), std);
   }
@@ -93,8 +99,10 @@ class DecoderBuilder {
   void HeadLayer();
   // Each declares the block from x_ to y_ and from dy_ to dx_.
   void Attention();
+  void Mamba();
   void Mlp();
   void MixtureOfExperts();
+  MambaParams DeclareMambaParams();
   Routing DeclareRouting();
   void DeclareRouterLosses(Routing& r);
   void AddRouter(const Routing& r, PreDispatch& p);

@@ -1,5 +1,6 @@
 #include "model/decoder.h"
 
+#include <cmath>
 #include <map>
 #include <set>
 #include <string>
@@ -116,6 +117,74 @@ TEST(DecoderTest, OnlyMatricesBeginAtRandom) {
   for (const ParamDecl& param : DeclareDecoder(WholeShape()).params) {
     EXPECT_EQ(param.init_std > 0, param.shape.size() >= 2) << param.name;
   }
+}
+
+Shape MambaShapeOf(bool biases) {
+  Shape shape = SmallShape();
+  shape.layers = {{BlockKind::kMamba, BlockKind::kMlp}};
+  shape.mamba.heads = 6;
+  shape.mamba.head_dim = 3;
+  shape.mamba.groups = 2;
+  shape.mamba.state_size = 5;
+  shape.mamba.conv_width = 4;
+  shape.mamba.chunk = 4;
+  shape.mamba.conv_bias = biases;
+  shape.mamba.projection_bias = biases;
+  return shape;
+}
+
+std::map<std::string, ParamDecl> MixerParams(const Shape& shape) {
+  std::map<std::string, ParamDecl> params;
+  for (const ParamDecl& param : DeclareDecoder(shape).params) {
+    const std::string before = "layers.0.";
+    if (param.name.rfind(before, 0) != 0) continue;
+    params[param.name.substr(before.size())] = param;
+  }
+  for (const char* of_mlp : {"norm2", "mlp.gate_up", "mlp.down"}) {
+    EXPECT_EQ(params.erase(of_mlp), 1) << of_mlp;
+  }
+  return params;
+}
+
+TEST(DecoderTest, AMambaBlockHasItsParametersInTheirShapes) {
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const auto& [name, param] : MixerParams(MambaShapeOf(false))) {
+    shapes[name] = param.shape;
+  }
+  const std::map<std::string, std::vector<int64_t>> expected = {
+      {"norm", {16}},       {"in_proj", {62, 16}}, {"conv_weight", {38, 1, 4}},
+      {"dt_bias", {6}},     {"A_log", {6}},        {"D", {6}},
+      {"gated_norm", {18}}, {"out_proj", {16, 18}}};
+  EXPECT_EQ(shapes, expected);
+  const std::map<std::string, ParamDecl> with_biases =
+      MixerParams(MambaShapeOf(true));
+  EXPECT_EQ(with_biases.size(), expected.size() + 3);
+  EXPECT_THAT(with_biases.at("conv_bias").shape, ElementsAre(38));
+  EXPECT_THAT(with_biases.at("in_proj_bias").shape, ElementsAre(62));
+  EXPECT_THAT(with_biases.at("out_proj_bias").shape, ElementsAre(16));
+}
+
+TEST(DecoderTest, AMambaBlockBeginsWithSlowDecaysAndSmallSteps) {
+  const std::map<std::string, ParamDecl> params =
+      MixerParams(MambaShapeOf(true));
+  const UniformRange& rates = params.at("A_log").init_uniform;
+  EXPECT_EQ(rates.map, UniformMap::kLog);
+  EXPECT_EQ(rates.low, 1);
+  EXPECT_EQ(rates.high, 16);
+  const UniformRange& steps = params.at("dt_bias").init_uniform;
+  EXPECT_EQ(steps.map, UniformMap::kInverseSoftplusOfExp);
+  EXPECT_NEAR(std::exp(steps.low), 1e-3, 1e-9);
+  EXPECT_NEAR(std::exp(steps.high), 0.1, 1e-9);
+  for (const char* of_conv : {"conv_weight", "conv_bias"}) {
+    const UniformRange& taps = params.at(of_conv).init_uniform;
+    EXPECT_EQ(taps.map, UniformMap::kIdentity);
+    EXPECT_EQ(taps.low, -0.5);
+    EXPECT_EQ(taps.high, 0.5);
+  }
+  EXPECT_EQ(params.at("D").init_constant, 1);
+  EXPECT_EQ(params.at("gated_norm").init_constant, 1);
+  EXPECT_GT(params.at("in_proj").init_std, 0);
+  EXPECT_GT(params.at("out_proj").init_std, 0);
 }
 
 // [out, in] of every feed-forward's first projection, by parameter.

@@ -74,6 +74,21 @@ void FillMoe(const v1::MoeConfig& moe, Shape* shape) {
       moe.top_k_normalization() != v1::TOP_K_NORMALIZATION_RAW;
 }
 
+MambaShape MambaOf(const v1::MambaConfig& mamba) {
+  MambaShape shape;
+  shape.heads = mamba.num_heads();
+  shape.head_dim = mamba.head_dim();
+  shape.groups = mamba.num_groups();
+  shape.state_size = mamba.state_size();
+  shape.conv_width = Or(mamba.conv_width(), 4);
+  shape.chunk = Or(mamba.chunk_size(), 128);
+  shape.conv_bias = !mamba.no_conv_bias();
+  shape.projection_bias = mamba.projection_bias();
+  shape.dt_min = mamba.time_step_min();
+  shape.dt_max = mamba.time_step_max();
+  return shape;
+}
+
 std::vector<LayerBlocks> LayersOf(const v1::ModelConfig& model) {
   const LayerBlocks dense = {BlockKind::kAttention, BlockKind::kMlp};
   const LayerBlocks experts = {BlockKind::kAttention, BlockKind::kExperts};
@@ -123,6 +138,7 @@ Shape ShapeOf(const v1::TrainingJob& job) {
   shape.init_std = Or(model.init_std(), 0.02);
   shape.layers = LayersOf(model);
   if (model.has_moe()) FillMoe(model.moe(), &shape);
+  if (model.has_mamba()) shape.mamba = MambaOf(model.mamba());
   shape.balanced_routing = job.bench().balanced_routing();
   shape.compute_dtype = DTypeOf(job.precision().compute());
   shape.gradient_dtype = DTypeOf(job.precision().gradients());

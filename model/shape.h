@@ -24,12 +24,34 @@ struct RouterCoefficients {
 // A part of a layer with a residual around it: y = x + f(norm(x)).
 enum class BlockKind : uint8_t {
   kAttention,
+  kMamba,    // Mamba-2 mixer
   kMlp,      // dense feed-forward
   kExperts,  // experts, with their router and the shared expert
 };
 // The blocks of a decoder layer, in forward order; kMlp and kExperts only last.
 using LayerBlocks = std::vector<BlockKind>;
 bool Has(const LayerBlocks& blocks, BlockKind kind);
+
+// Of a Mamba-2 mixer.
+struct MambaShape {
+  int64_t heads = 0;  // 0: no layer has one
+  int64_t head_dim = 0;
+  int64_t groups = 0;
+  int64_t state_size = 0;
+  int64_t conv_width = 0;
+  int64_t chunk = 0;
+  bool conv_bias = true;
+  bool projection_bias = false;  // of both projections
+  double dt_min = 0;
+  double dt_max = 0;  // 0: none
+
+  // Of x, of z and of the scan's output.
+  int64_t inner() const { return heads * head_dim; }
+  // Of x, B and C.
+  int64_t conv_columns() const { return inner() + 2 * groups * state_size; }
+  // Of z, of what the convolution takes, and of the steps.
+  int64_t projected_columns() const { return inner() + conv_columns() + heads; }
+};
 
 // Sizes of a job on one rank. Derived from a valid job; see ShapeOf.
 struct Shape {
@@ -60,7 +82,8 @@ struct Shape {
   double norm_epsilon = 1e-5;
   double rope_theta = 10000;
   double init_std = 0.02;
-  std::vector<LayerBlocks> layers;     // decoder layers
+  std::vector<LayerBlocks> layers;  // decoder layers
+  MambaShape mamba;
   DType compute_dtype = DType::kF32;   // parameters as read, activations
   DType gradient_dtype = DType::kF32;  // of parameters
 

@@ -20,6 +20,11 @@ TokenFlops TrainingFlopsOf(const model::Shape& s) {
           // Scores and their product with the values, of half of the keys each.
           flops.scores += kWeight * s.sequence * width;
           break;
+        case model::BlockKind::kMamba:
+          flops.projections += kWeight * hidden *
+                               (s.mamba.projected_columns() + s.mamba.inner());
+          flops.states += 2 * kWeight * s.mamba.inner() * s.mamba.state_size;
+          break;
         case model::BlockKind::kMlp:
           flops.feed_forward += kWeight * matrices * hidden * s.ffn;
           break;
@@ -34,12 +39,20 @@ TokenFlops TrainingFlopsOf(const model::Shape& s) {
 }
 
 std::string DescribeFlops(const TokenFlops& flops) {
-  return absl::StrFormat(
+  std::string text = absl::StrFormat(
       "a token takes %.4g FLOP forward and backward: 6 x weights met "
       "(attention %.4g, feed-forward and routers %.4g, head %.4g) + 6 x layers "
       "x sequence x heads x head_dim (causal scores, %.4g)",
       flops.total(), flops.projections, flops.feed_forward, flops.head,
       flops.scores);
+  if (flops.states > 0) {
+    absl::StrAppendFormat(&text,
+                          " + 12 x layers x heads x head_dim x state_size "
+                          "(states of Mamba-2, whose projections count with "
+                          "those of attention, %.4g)",
+                          flops.states);
+  }
+  return text;
 }
 
 }  // namespace weft::schedule

@@ -45,6 +45,24 @@ TEST(TrainingFlopsTest, DenseLayersAndActivationsOfOneProjection) {
                    6.0 * 2048 * (15 * (2 * 5 * 1024 + 32) + 2 * 5000));
 }
 
+TEST(TrainingFlopsTest, MambaLayersHaveProjectionsAndStates) {
+  model::Shape shape = LargeShape();
+  shape.layers.assign(3, {model::BlockKind::kMamba});
+  shape.mamba.heads = 64;
+  shape.mamba.head_dim = 64;
+  shape.mamba.groups = 8;
+  shape.mamba.state_size = 128;
+  const TokenFlops flops = TrainingFlopsOf(shape);
+  // z and x, B and C, steps; then the projection back.
+  EXPECT_DOUBLE_EQ(flops.projections,
+                   6.0 * 3 * 2048 * (2 * 4096 + 2 * 8 * 128 + 64 + 4096));
+  EXPECT_DOUBLE_EQ(flops.states, 12.0 * 3 * 4096 * 128);
+  EXPECT_EQ(flops.scores, 0);
+  EXPECT_DOUBLE_EQ(flops.total(),
+                   flops.projections + flops.states + flops.head);
+  EXPECT_THAT(DescribeFlops(flops), HasSubstr("state_size"));
+}
+
 TEST(TrainingFlopsTest, TheFormulaIsToldWithItsNumbers) {
   EXPECT_THAT(DescribeFlops(TrainingFlopsOf(LargeShape())),
               HasSubstr("a token takes 5.2"));

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "kernels/ops/attention/attention.h"
-#include "kernels/ops/bias/bias.h"
 #include "kernels/ops/elementwise/elementwise.h"
 #include "kernels/ops/head_norm/head_norm.h"
 #include "kernels/ops/rope/rope.h"
@@ -95,28 +94,6 @@ void HeadNormsBackward(const NodeContext& ctx, device::Stream& stream) {
   }
 }
 
-void AddBias(int64_t rows, int64_t columns, const device::ConstTensor& bias,
-             const device::Tensor& y, device::Stream& stream) {
-  ops::BiasForwardArgs args;
-  args.rows = rows;
-  args.columns = columns;
-  args.bias = bias;
-  args.y = y;
-  ops::BiasForward(args, stream);
-}
-
-void BiasWgrad(int64_t rows, int64_t columns, const device::ConstTensor& dy,
-               const Grad& dbias, device::Stream& stream) {
-  if (dbias.data == nullptr) return;
-  ops::BiasWgradArgs args;
-  args.rows = rows;
-  args.columns = columns;
-  args.dy = dy;
-  args.dbias = dbias.data;
-  args.accumulate = dbias.accumulate;
-  ops::BiasWgrad(args, stream);
-}
-
 Linear QkvSize(const model::Shape& s) {
   return {s.tokens, s.hidden, s.qkv_columns()};
 }
@@ -132,10 +109,7 @@ absl::Status AttentionForward(const NodeContext& ctx, device::Stream& stream) {
               ctx.tensor(at::kXn), ctx.f32(at::kRstd), stream);
   Forward(QkvSize(s), ctx.tensor(at::kXn), ctx.params[at::kQkvW],
           ctx.tensor(at::kQkv), stream);
-  if (s.qkv_bias) {
-    AddBias(s.tokens, s.qkv_columns(), ctx.params[at::kQkvB],
-            ctx.tensor(at::kQkv), stream);
-  }
+  AddBias(QkvSize(s), ctx.params[at::kQkvB], ctx.tensor(at::kQkv), stream);
   if (s.qk_norm) HeadNormsForward(ctx, stream);
   ops::RopeForward(Rope(ctx, ctx.tensor(at::kQkv)), stream);
 
@@ -149,10 +123,7 @@ absl::Status AttentionForward(const NodeContext& ctx, device::Stream& stream) {
 
   Forward(OutSize(s), ctx.tensor(at::kAttnOut), ctx.params[at::kOutW],
           ctx.tensor(at::kY), stream);
-  if (s.out_bias) {
-    AddBias(s.tokens, s.hidden, ctx.params[at::kOutB], ctx.tensor(at::kY),
-            stream);
-  }
+  AddBias(OutSize(s), ctx.params[at::kOutB], ctx.tensor(at::kY), stream);
   ops::AddArgs residual;
   residual.count = s.tokens * s.hidden;
   residual.a = ctx.tensor(at::kX);
@@ -201,14 +172,9 @@ absl::Status AttentionWgrad(const NodeContext& ctx, device::Stream& stream) {
         ctx.grads[at::kGQkv], stream);
   Wgrad(OutSize(s), ctx.tensor(at::kWDy), ctx.tensor(at::kWAttnOut),
         ctx.grads[at::kGOut], stream);
-  if (s.qkv_bias) {
-    BiasWgrad(s.tokens, s.qkv_columns(), ctx.tensor(at::kWQkvGrad),
-              ctx.grads[at::kGQkvB], stream);
-  }
-  if (s.out_bias) {
-    BiasWgrad(s.tokens, s.hidden, ctx.tensor(at::kWDy), ctx.grads[at::kGOutB],
-              stream);
-  }
+  BiasWgrad(QkvSize(s), ctx.tensor(at::kWQkvGrad), ctx.grads[at::kGQkvB],
+            stream);
+  BiasWgrad(OutSize(s), ctx.tensor(at::kWDy), ctx.grads[at::kGOutB], stream);
   return absl::OkStatus();
 }
 

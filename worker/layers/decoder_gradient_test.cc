@@ -150,6 +150,12 @@ SmallShape Optional(bool moe) {
   return shape;
 }
 
+SmallShape Mamba(SmallShape shape, bool options) {
+  shape.mamba = true;
+  shape.mamba_options = options;
+  return shape;
+}
+
 SmallShape SquaredRelu(SmallShape shape) {
   shape.gated_mlp = false;
   return shape;
@@ -181,13 +187,18 @@ INSTANTIATE_TEST_SUITE_P(
         Make(false, 2, 0, true, true), Make(true, 1, 6, true, true),
         Optional(true), Optional(false), SquaredRelu(Optional(true)),
         SquaredRelu(Optional(false)), RouterLosses(false), RouterLosses(true),
-        Only({2}), Only({0, 2}), Only({0, 0, 2}), Only({0, 0, 0, 0.5}),
+        Mamba(Make(false, 1, 0, true, true), true),
+        Mamba(Make(false, 2, 0, true, false), true), Only({2}), Only({0, 2}),
+        Only({0, 0, 2}), Only({0, 0, 0, 0.5}),
         Masked(RouterLosses(false), false), Masked(RouterLosses(false), true)),
     [](const ::testing::TestParamInfo<SmallShape>& info) {
       return absl::StrCat(info.param.moe ? "Moe" : "Dense", info.param.layers,
                           info.param.shared_ffn > 0 ? "Shared" : "",
                           info.param.renormalize ? "" : "Raw",
                           info.param.tied ? "Tied" : "",
+                          !info.param.mamba          ? ""
+                          : info.param.mamba_options ? "MambaOptions"
+                                                     : "Mamba",
                           info.param.biases ? "GateBiasesNorms" : "",
                           info.param.gated_mlp ? "" : "SquaredRelu",
                           RouterLossName(info.param.router_loss),

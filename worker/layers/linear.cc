@@ -1,5 +1,6 @@
 #include "worker/layers/linear.h"
 
+#include "kernels/ops/bias/bias.h"
 #include "kernels/ops/gemm/gemm.h"
 #include "kernels/ops/rms_norm/rms_norm.h"
 
@@ -62,6 +63,29 @@ void Wgrad(const Linear& size, const ConstTensor& dy, const ConstTensor& x,
   args.dweight = dweight.data;
   args.accumulate = dweight.accumulate;
   ops::LinearWgrad(args, stream);
+}
+
+void AddBias(const Linear& size, const ConstTensor& bias, const Tensor& y,
+             device::Stream& stream) {
+  if (bias == nullptr) return;
+  ops::BiasForwardArgs args;
+  args.rows = size.rows;
+  args.columns = size.out;
+  args.bias = bias;
+  args.y = y;
+  ops::BiasForward(args, stream);
+}
+
+void BiasWgrad(const Linear& size, const ConstTensor& dy, const Grad& dbias,
+               device::Stream& stream) {
+  if (dbias.data == nullptr) return;
+  ops::BiasWgradArgs args;
+  args.rows = size.rows;
+  args.columns = size.out;
+  args.dy = dy;
+  args.dbias = dbias.data;
+  args.accumulate = dbias.accumulate;
+  ops::BiasWgrad(args, stream);
 }
 
 void NormForward(const model::Shape& shape, const ConstTensor& x,

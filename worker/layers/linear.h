@@ -33,6 +33,13 @@ void Wgrad(const Linear& size, const device::ConstTensor& dy,
            const device::ConstTensor& x, const Grad& dweight,
            device::Stream& stream);
 
+// y += bias in every row. Nothing when `bias` is null.
+void AddBias(const Linear& size, const device::ConstTensor& bias,
+             const device::Tensor& y, device::Stream& stream);
+// dbias = sum of the rows of dy. Nothing when `dbias` is null.
+void BiasWgrad(const Linear& size, const device::ConstTensor& dy,
+               const Grad& dbias, device::Stream& stream);
+
 // RMSNorm over the hidden dimension.
 void NormForward(const model::Shape& shape, const device::ConstTensor& x,
                  const device::ConstTensor& weight, const device::Tensor& y,

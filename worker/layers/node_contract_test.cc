@@ -169,6 +169,9 @@ std::string FrozenName(const std::string& glob) {
 std::string ShapeName(const ::testing::TestParamInfo<SmallShape>& info) {
   return absl::StrCat(
       info.param.moe ? "Moe" : "Dense",
+      !info.param.mamba          ? ""
+      : info.param.mamba_options ? "MambaOptions"
+                                 : "Mamba",
       info.param.shared_ffn > 0 ? "Shared" : "",
       info.param.renormalize ? "" : "Raw", info.param.tied ? "Tied" : "",
       info.param.qk_norm ? "Optional" : "",
@@ -195,6 +198,12 @@ SmallShape RawTied() {
   SmallShape shape;
   shape.renormalize = false;
   shape.tied = true;
+  return shape;
+}
+
+SmallShape Mamba(SmallShape shape, bool options) {
+  shape.mamba = true;
+  shape.mamba_options = options;
   return shape;
 }
 
@@ -247,9 +256,13 @@ INSTANTIATE_TEST_SUITE_P(
         FrozenIn(Optional(), "*down"), FrozenIn(Optional(), "*shared*"),
         FrozenIn(Optional(), "layers.*"), FrozenIn(Optional(), "*.router"),
         FrozenIn(Dense(), "*.mlp.*"), FrozenIn(Dense(), "*.mlp.down"),
-        FrozenIn(RawTied(), "embedding.table"), Bf16(Dense()), Bf16(RawTied()),
-        Bf16(Optional()), Bf16(SquaredRelu(Optional())),
-        Bf16(FrozenIn(Optional(), "*norm*")),
+        FrozenIn(RawTied(), "embedding.table"), Mamba(Shared(), false),
+        Mamba(Dense(), true), FrozenIn(Mamba(Dense(), true), "*.conv*"),
+        FrozenIn(Mamba(Dense(), true), "*.dt_bias"),
+        FrozenIn(Mamba(Dense(), true), "*.*_proj"),
+        FrozenIn(Mamba(Dense(), true), "*norm*"), Bf16(Mamba(Shared(), true)),
+        Bf16(Dense()), Bf16(RawTied()), Bf16(Optional()),
+        Bf16(SquaredRelu(Optional())), Bf16(FrozenIn(Optional(), "*norm*")),
         Bf16(MaskedOverTokens(RouterLosses({1, 1, 1, 1})))),
     ShapeName);
 

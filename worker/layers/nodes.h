@@ -20,6 +20,10 @@ absl::Status AttentionForward(const NodeContext& ctx, device::Stream& stream);
 absl::Status AttentionDgrad(const NodeContext& ctx, device::Stream& stream);
 absl::Status AttentionWgrad(const NodeContext& ctx, device::Stream& stream);
 
+absl::Status MambaForward(const NodeContext& ctx, device::Stream& stream);
+absl::Status MambaDgrad(const NodeContext& ctx, device::Stream& stream);
+absl::Status MambaWgrad(const NodeContext& ctx, device::Stream& stream);
+
 absl::Status PreDispatchForward(const NodeContext& ctx, device::Stream& stream);
 absl::Status PreDispatchDgrad(const NodeContext& ctx, device::Stream& stream);
 absl::Status PreDispatchWgrad(const NodeContext& ctx, device::Stream& stream);

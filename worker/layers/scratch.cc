@@ -5,6 +5,7 @@
 #include "kernels/ops/embedding/embedding.h"
 #include "model/decoder.h"
 #include "worker/layers/attention.h"
+#include "worker/layers/mamba.h"
 
 namespace weft::layers {
 namespace {
@@ -34,6 +35,14 @@ absl::Status CheckPhase(const model::Shape& shape,
   if (kind == NodeKind::kAttention && phase.phase == Phase::kDgrad) {
     return CheckArg(model, phase, model::attention::kDAttnScratch,
                     AttentionDgradScratch(shape) * kWord);
+  }
+  if (kind == NodeKind::kMamba && phase.phase == Phase::kForward) {
+    return CheckArg(model, phase, model::mamba::kScratch,
+                    MambaForwardScratch(shape) * kWord);
+  }
+  if (kind == NodeKind::kMamba && phase.phase == Phase::kDgrad) {
+    return CheckArg(model, phase, model::mamba::kDScratch,
+                    MambaDgradScratch(shape) * kWord);
   }
   if (kind == NodeKind::kEmbedding && phase.phase == Phase::kWgrad) {
     return CheckArg(

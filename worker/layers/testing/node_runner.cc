@@ -49,6 +49,23 @@ void Convert(const device::ConstTensor& from, int64_t elements,
   ops::Copy(copy, ops::testing::InlineStream());
 }
 
+model::MambaShape MakeMamba(const SmallShape& small) {
+  model::MambaShape mamba;
+  mamba.heads = 6;
+  mamba.head_dim = 3;
+  mamba.groups = 2;
+  mamba.state_size = 7;
+  mamba.conv_width = 3;
+  mamba.chunk = 2;
+  mamba.conv_bias = small.mamba_options;
+  mamba.projection_bias = small.mamba_options;
+  if (small.mamba_options) {
+    mamba.dt_min = 0.01;
+    mamba.dt_max = 3;
+  }
+  return mamba;
+}
+
 }  // namespace
 
 model::Shape MakeShape(const SmallShape& small) {
@@ -73,9 +90,14 @@ model::Shape MakeShape(const SmallShape& small) {
   shape.loss_mask = small.loss_mask;
   shape.token_loss = small.token_loss;
   shape.tie_embeddings = small.tied;
-  shape.layers.assign(small.layers, {model::BlockKind::kAttention,
-                                     small.moe ? model::BlockKind::kExperts
-                                               : model::BlockKind::kMlp});
+  shape.layers.assign(
+      small.layers,
+      {small.mamba ? model::BlockKind::kMamba : model::BlockKind::kAttention,
+       small.moe ? model::BlockKind::kExperts : model::BlockKind::kMlp});
+  if (small.mamba) {
+    shape.mamba = MakeMamba(small);
+    shape.layers.push_back({model::BlockKind::kMamba});
+  }
   if (small.bf16) shape.compute_dtype = DType::kBf16;
   if (small.bf16) shape.gradient_dtype = DType::kBf16;
   shape.sequence = 5;

@@ -30,6 +30,10 @@ struct SmallShape {
   bool shared_gate = false;
   bool biases = false;  // of qkv and of the output projection
   bool qk_norm = false;
+  // Mamba-2 mixers take the place of attention, and one is a layer of its own.
+  bool mamba = false;
+  // Biases of the convolution and of both projections, and limits of steps.
+  bool mamba_options = true;
   // Parameters, activations and gradients in bf16.
   bool bf16 = false;
   bool gated_mlp = true;  // SwiGLU; else squared ReLU
