@@ -213,6 +213,14 @@ std::string DescribeWorker(const v1::Worker& worker, absl::Time now) {
                      figures.threads(), " threads, ", figures.open_fds(),
                      " files, ", figures.tcp_sockets(), " TCP sockets"));
   }
+  if (worker.libraries_size() > 0) {
+    record.Add("libraries",
+               absl::StrJoin(worker.libraries(), ", ",
+                             [](std::string* out, const v1::Library& library) {
+                               absl::StrAppend(out, library.name(), " ",
+                                               library.version());
+                             }));
+  }
   if (!worker.http_address().empty()) {
     record.Add("status at", absl::StrCat("http://", worker.http_address()));
   }

@@ -1,6 +1,7 @@
 #include "client/describe.h"
 
 #include <string>
+#include <utility>
 
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
@@ -144,6 +145,12 @@ TEST(DescribeTest, EverythingAboutAWorker) {
   worker.mutable_figures()->set_open_fds(20);
   worker.mutable_figures()->set_tcp_sockets(4);
   worker.set_http_address("h:80");
+  for (const auto& [name, version] :
+       {std::make_pair("UCX", "1.13.1"), std::make_pair("oneDNN", "2.6.3")}) {
+    v1::Library& library = *worker.add_libraries();
+    library.set_name(name);
+    library.set_version(version);
+  }
   EXPECT_EQ(DescribeWorker(worker, kNow),
             R"(id:             w0
 state:          busy
@@ -154,6 +161,7 @@ device memory:  1.0 GiB
 job:            x, rank 3
 heartbeat:      2023-11-14T22:19:19Z (1s ago)
 holds:          1.0 MiB of device, 2.0 MiB of host memory, 9 threads, 20 files, 4 TCP sockets
+libraries:      UCX 1.13.1, oneDNN 2.6.3
 status at:      http://h:80
 )");
 }

@@ -21,6 +21,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/flag_parser.h"
+#include "base/library_version.h"
 #include "base/logging.h"
 #include "base/status_macros.h"
 #include "base/ticker.h"
@@ -57,10 +58,10 @@ ABSL_FLAG(std::string, health_address, "",
           "startup, readiness (attached) and liveness, HOST:PORT; port 0 takes "
           "a free one; empty: nowhere.");
 ABSL_FLAG(
-    std::string, transport, "",
-    "How ranks talk, the same on all workers: ucx (cpu); nccl or, when all "
-    "ranks are on one host, nvlink, which copies between GPUs (cuda). "
-    "Empty: the first of these.");
+    std::string, transport, weft::service::kAutoTransport,
+    "How ranks talk, the same on all workers: ucx (cpu); nccl or nvlink, which "
+    "copies between the GPUs of one host (cuda); auto: nvlink where the GPUs "
+    "of a job can all read each other's memory, else nccl.");
 ABSL_FLAG(int64_t, device_memory, 0,
           "Device memory a job may use, bytes; 0: no limit.");
 ABSL_FLAG(std::string, http_address, "127.0.0.1:0",
@@ -180,7 +181,18 @@ absl::StatusOr<DeviceRankOptions> RankOptions(
   return options;
 }
 
-worker::v1::Register Identity(const std::string& http_address) {
+// What the backend is built on; logs it. FAILED_PRECONDITION when something is
+// too old.
+absl::StatusOr<std::vector<LibraryVersion>> ReadLibraries(
+    const Backend& backend) {
+  ASSIGN_OR_RETURN(std::vector<LibraryVersion> libraries, backend.libraries());
+  LOG(INFO) << "libraries " << DescribeLibraries(libraries);
+  RETURN_IF_ERROR(CheckLibraries(libraries));
+  return libraries;
+}
+
+worker::v1::Register Identity(const std::string& http_address,
+                              const std::vector<LibraryVersion>& libraries) {
   worker::v1::Register identity;
   identity.set_worker_id(absl::GetFlag(FLAGS_worker_id));
   std::random_device random;
@@ -192,6 +204,11 @@ worker::v1::Register Identity(const std::string& http_address) {
   identity.set_device(absl::GetFlag(FLAGS_device));
   identity.set_device_memory_bytes(absl::GetFlag(FLAGS_device_memory));
   identity.set_http_address(http_address);
+  for (const LibraryVersion& library : libraries) {
+    v1::Library& said = *identity.add_libraries();
+    said.set_name(library.name);
+    said.set_version(ToString(library.version));
+  }
   return identity;
 }
 
@@ -242,11 +259,13 @@ absl::Status Serve(const DeviceRankOptions& rank_options) {
                    StartHttp(metrics, daemon));
   ASSIGN_OR_RETURN(const std::unique_ptr<HealthServer> health, StartHealth());
   RETURN_IF_ERROR(rank_options.backend->Check(rank_options.ordinal));
+  ASSIGN_OR_RETURN(const std::vector<LibraryVersion> libraries,
+                   ReadLibraries(*rank_options.backend));
   Beat(daemon, health.get());
   const Ticker pulse(kPulse, [&] { Beat(daemon, health.get()); });
   Attachment::Options attach;
   attach.coordinator = absl::GetFlag(FLAGS_coordinator);
-  attach.identity = Identity(http == nullptr ? "" : http->address());
+  attach.identity = Identity(http == nullptr ? "" : http->address(), libraries);
   attach.outbox = &outbox;
   attach.handler = &daemon;
   attach.figures = figures;

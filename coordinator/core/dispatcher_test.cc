@@ -388,11 +388,18 @@ TEST_F(DispatcherTest, WhatWorkersSayOfThemselvesIsCleaned) {
   info.set_host("a\x1b[2Jb\n");
   info.set_device(std::string(1 << 20, 'x'));
   info.set_http_address("\x07");
+  for (int i = 0; i < 40; ++i) {
+    info.add_libraries()->set_name(absl::StrCat("\x1b", i));
+  }
+  info.mutable_libraries(0)->set_version("1.13.1");
   ASSERT_OK(dispatcher_->Attach(info, std::make_shared<FakeLink>()));
   const v1::Worker worker = dispatcher_->ListWorkers().at(0);
   EXPECT_EQ(worker.host(), "a\\x1b[2Jb ");
   EXPECT_EQ(worker.device().size(), 255);
   EXPECT_EQ(worker.http_address(), "\\x07");
+  ASSERT_THAT(worker.libraries(), SizeIs(32));
+  EXPECT_EQ(worker.libraries(0).name(), "\\x1b0");
+  EXPECT_EQ(worker.libraries(0).version(), "1.13.1");
 }
 
 TEST_F(DispatcherTest, LostWorkersAreForgottenInTheEnd) {

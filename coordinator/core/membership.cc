@@ -23,6 +23,7 @@ namespace {
 
 constexpr size_t kMaxIdSize = 63;
 constexpr size_t kMaxTextSize = 255;
+constexpr int kMaxLibraries = 32;
 
 absl::Status CheckId(absl::string_view id) {
   const bool known = std::all_of(id.begin(), id.end(), [](unsigned char c) {
@@ -39,6 +40,13 @@ void CleanTexts(worker::v1::Register& info) {
   info.set_host(Shortened(info.host(), kMaxTextSize));
   info.set_device(Shortened(info.device(), kMaxTextSize));
   info.set_http_address(Shortened(info.http_address(), kMaxTextSize));
+  while (info.libraries_size() > kMaxLibraries) {
+    info.mutable_libraries()->RemoveLast();
+  }
+  for (v1::Library& library : *info.mutable_libraries()) {
+    library.set_name(Shortened(library.name(), kMaxTextSize));
+    library.set_version(Shortened(library.version(), kMaxTextSize));
+  }
 }
 
 absl::StatusOr<int> CommonVersion(const worker::v1::Register& info) {
@@ -224,6 +232,7 @@ std::vector<v1::Worker> Membership::List() const {
     worker.mutable_last_heartbeat()->set_nanos(ns % 1000000000);
     *worker.mutable_figures() = member.figures;
     worker.set_http_address(member.info.http_address());
+    *worker.mutable_libraries() = member.info.libraries();
   }
   return workers;
 }

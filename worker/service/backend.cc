@@ -33,13 +33,13 @@ absl::StatusOr<DeviceName> ParseDevice(absl::string_view name,
 
 absl::Status CheckTransport(absl::string_view kind, const Backend& backend) {
   const std::vector<absl::string_view> known = backend.transports();
-  if (kind.empty() ||
+  if (kind == kAutoTransport ||
       std::find(known.begin(), known.end(), kind) != known.end()) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--transport=", kind, " is none of those of device kind ",
-                   backend.kind(), ": ", absl::StrJoin(known, ", ")));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--transport=", kind, " is none of those of device kind ", backend.kind(),
+      ": ", kAutoTransport, ", ", absl::StrJoin(known, ", ")));
 }
 
 }  // namespace weft::service

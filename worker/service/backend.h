@@ -13,11 +13,15 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/library_version.h"
 #include "kernels/comm/cancellation.h"
 #include "kernels/comm/communicator.h"
 #include "kernels/device/device.h"
 
 namespace weft::service {
+
+// Ranks choose their transport from where they are.
+inline constexpr char kAutoTransport[] = "auto";
 
 // What the communicators of one stream share: see comm::UcxTransport, whose
 // rules for calls and ids are those of every transport.
@@ -36,7 +40,8 @@ class Transport {
 
 // Pointers are borrowed and outlive the transport.
 struct TransportOptions {
-  std::string kind;  // one of Backend::transports(); empty: the first
+  // One of Backend::transports(), or kAutoTransport.
+  std::string kind;
   std::string name;  // of the stream
   int rank = 0;
   int world = 1;
@@ -62,12 +67,15 @@ class Backend {
   // What --device=KIND or --device=KIND:ORDINAL names.
   virtual absl::string_view kind() const = 0;
 
-  // What ranks can talk over, the default first.
+  // What ranks can talk over.
   virtual std::vector<absl::string_view> transports() const = 0;
 
   // How many devices of this kind the machine has; nothing when any number of
   // workers shares one.
   virtual absl::StatusOr<std::optional<int>> CountDevices() const = 0;
+
+  // What it is built on, as it is linked into this process.
+  virtual absl::StatusOr<std::vector<LibraryVersion>> libraries() const = 0;
 
   // Whether this machine can run it; the error says what is missing.
   virtual absl::Status Check(int ordinal) const = 0;
@@ -95,7 +103,7 @@ absl::StatusOr<DeviceName> ParseDevice(absl::string_view name,
                                        absl::Span<const Backend* const> known);
 
 // INVALID_ARGUMENT, naming the flag, the value and what there is, unless the
-// backend has a transport of this kind; empty is legal.
+// backend has a transport of this kind, or it is kAutoTransport.
 absl::Status CheckTransport(absl::string_view kind, const Backend& backend);
 
 }  // namespace weft::service

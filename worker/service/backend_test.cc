@@ -1,5 +1,7 @@
 #include "worker/service/backend.h"
 
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
@@ -33,12 +35,24 @@ TEST(ParseDeviceTest, NamesTheFlagTheValueAndWhatThereIs) {
 }
 
 TEST(CheckTransportTest, NamesTheFlagTheValueAndWhatThereIs) {
-  EXPECT_OK(CheckTransport("", CpuBackend()));
+  EXPECT_OK(CheckTransport("auto", CpuBackend()));
   EXPECT_OK(CheckTransport("ucx", CpuBackend()));
-  EXPECT_THAT(
-      CheckTransport("nccl", CpuBackend()),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               AllOf(HasSubstr("--transport=nccl"), HasSubstr("cpu: ucx"))));
+  EXPECT_THAT(CheckTransport("nccl", CpuBackend()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("--transport=nccl"),
+                             HasSubstr("cpu: auto, ucx"))));
+}
+
+TEST(CpuBackendTest, SaysWhatItIsBuiltOn) {
+  ASSERT_OK_AND_ASSIGN(const std::vector<LibraryVersion> libraries,
+                       CpuBackend().libraries());
+  ASSERT_EQ(libraries.size(), 2);
+  EXPECT_EQ(libraries[0].name, "UCX");
+  EXPECT_EQ(libraries[1].name, "oneDNN");
+  EXPECT_OK(CheckLibraries(libraries));
+  for (const LibraryVersion& library : libraries) {
+    EXPECT_GT(library.version.major, 0) << library.name;
+  }
 }
 
 TEST(CpuBackendTest, AnyNumberOfWorkersSharesTheDevice) {

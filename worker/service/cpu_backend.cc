@@ -1,9 +1,12 @@
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kernels/comm/ucx/ucx.h"
+#include "kernels/comm/ucx/ucx_version.h"
 #include "kernels/device/cpu/cpu_device.h"
+#include "kernels/ops/libraries/libraries.h"
 #include "worker/service/backend.h"
 
 namespace weft::service {
@@ -35,6 +38,11 @@ class Cpu : public Backend {
 
   absl::StatusOr<std::optional<int>> CountDevices() const override {
     return std::nullopt;
+  }
+
+  absl::StatusOr<std::vector<LibraryVersion>> libraries() const override {
+    return std::vector<LibraryVersion>{comm::UcxVersion(),
+                                       ops::OneDnnVersion()};
   }
 
   absl::Status Check(int ordinal) const override {

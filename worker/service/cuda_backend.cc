@@ -1,12 +1,19 @@
 #include "worker/service/cuda_backend.h"
 
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/logging.h"
 #include "base/status_macros.h"
 #include "kernels/comm/nccl/nccl.h"
+#include "kernels/comm/nccl/nccl_version.h"
 #include "kernels/comm/nvlink/nvlink.h"
+#include "kernels/comm/nvlink/nvlink_address.h"
 #include "kernels/device/cuda/cuda_device.h"
+#include "kernels/ops/libraries/libraries.h"
+#include "worker/service/auto_transport.h"
 
 namespace weft::service {
 namespace {
@@ -30,6 +37,15 @@ class CudaTransport : public Transport {
  private:
   const std::unique_ptr<Inner> inner_;
 };
+
+absl::StatusOr<Topology> TopologyOf(int ordinal) {
+  Topology topology;
+  ASSIGN_OR_RETURN(topology.host, comm::nvlink::HostIdentity());
+  ASSIGN_OR_RETURN(device::CudaNeighbours at, device::NeighboursOf(ordinal));
+  topology.device = std::move(at.device);
+  topology.peers = std::move(at.peers);
+  return topology;
+}
 
 // What both kinds are told.
 template <typename Options>
@@ -57,6 +73,15 @@ class Cuda : public Backend {
     return device::CountCudaDevices();
   }
 
+  absl::StatusOr<std::vector<LibraryVersion>> libraries() const override {
+    ASSIGN_OR_RETURN(std::vector<LibraryVersion> all, device::CudaVersions());
+    all.push_back(ops::CublasVersion());
+    all.push_back(ops::CudnnVersion());
+    ASSIGN_OR_RETURN(all.emplace_back(), comm::NcclVersion());
+    all.push_back(ops::OneDnnVersion());
+    return all;
+  }
+
   absl::Status Check(int ordinal) const override {
     ASSIGN_OR_RETURN(const std::string description,
                      device::DescribeCudaDevice(ordinal));
@@ -74,14 +99,33 @@ class Cuda : public Backend {
 
   absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(
       const TransportOptions& options) const override {
-    if (options.kind == "nvlink") {
-      ASSIGN_OR_RETURN(
-          auto nvlink,
-          comm::NvlinkTransport::Create(
-              CommonOptions<comm::NvlinkTransportOptions>(options)));
-      return std::make_unique<CudaTransport<comm::NvlinkTransport>>(
-          std::move(nvlink));
+    if (options.kind == "nvlink") return CreateNvlink(options);
+    if (options.kind == "nccl") return CreateNccl(options);
+    ASSIGN_OR_RETURN(Topology topology, TopologyOf(options.ordinal));
+    ASSIGN_OR_RETURN(std::unique_ptr<Transport> network, CreateNccl(options));
+    auto fabric = CreateNvlink(options);
+    if (!fabric.ok()) {
+      LOG(WARNING) << "stream=" << options.name
+                   << " without=nvlink reason=" << fabric.status();
     }
+    return std::make_unique<AutoTransport>(
+        std::move(topology),
+        fabric.ok() ? *std::move(fabric) : std::unique_ptr<Transport>(),
+        std::move(network));
+  }
+
+ private:
+  static absl::StatusOr<std::unique_ptr<Transport>> CreateNvlink(
+      const TransportOptions& options) {
+    ASSIGN_OR_RETURN(auto nvlink,
+                     comm::NvlinkTransport::Create(
+                         CommonOptions<comm::NvlinkTransportOptions>(options)));
+    return std::make_unique<CudaTransport<comm::NvlinkTransport>>(
+        std::move(nvlink));
+  }
+
+  static absl::StatusOr<std::unique_ptr<Transport>> CreateNccl(
+      const TransportOptions& options) {
     auto of_nccl = CommonOptions<comm::NcclTransportOptions>(options);
     of_nccl.rooted_groups = options.rooted_groups;
     ASSIGN_OR_RETURN(auto nccl, comm::NcclTransport::Create(of_nccl));

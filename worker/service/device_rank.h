@@ -16,7 +16,7 @@ namespace weft::service {
 struct DeviceRankOptions {
   const Backend* backend = &CpuBackend();
   int ordinal = 0;                  // of the device
-  std::string transport;            // of the backend; empty: its default
+  std::string transport;            // of the backend, or kAutoTransport
   int64_t device_memory_bytes = 0;  // 0: no limit
   exec::ReleasedMemory released_memory = exec::ReleasedMemory::kKeep;
   // Fails a step whose resident memory exceeds the plan's live set; tests only.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kernels/device/cuda/core.h"
@@ -88,9 +89,9 @@ class CudaDevice : public Device {
   const std::shared_ptr<Core> core_;
 };
 
-// "13.0" of 13000.
-std::string VersionText(int version) {
-  return absl::StrCat(version / 1000, ".", version % 1000 / 10);
+std::string IdentityOf(const cudaDeviceProp& properties) {
+  return absl::BytesToHexString(
+      absl::string_view(properties.uuid.bytes, sizeof(properties.uuid.bytes)));
 }
 
 // Kernels are loaded before the first step: to load one at its first launch,
@@ -153,17 +154,41 @@ absl::StatusOr<int> CountCudaDevices() {
 
 absl::StatusOr<std::string> DescribeCudaDevice(int ordinal) {
   ASSIGN_OR_RETURN(const cudaDeviceProp properties, FindDevice(ordinal));
+  return absl::StrCat("name=\"", properties.name,
+                      "\" memory_bytes=", properties.totalGlobalMem,
+                      " multiprocessors=", properties.multiProcessorCount);
+}
+
+absl::StatusOr<std::vector<LibraryVersion>> CudaVersions() {
   int driver = 0;
   int runtime = 0;
   RETURN_IF_ERROR(ToStatus(cudaDriverGetVersion(&driver),
                            "asking for the driver's version"));
   RETURN_IF_ERROR(ToStatus(cudaRuntimeGetVersion(&runtime),
                            "asking for the runtime's version"));
-  return absl::StrCat("name=\"", properties.name,
-                      "\" memory_bytes=", properties.totalGlobalMem,
-                      " multiprocessors=", properties.multiProcessorCount,
-                      " driver_cuda=", VersionText(driver),
-                      " runtime_cuda=", VersionText(runtime));
+  return std::vector<LibraryVersion>{
+      {"CUDA driver", VersionOf(driver, 1000, 10), {13, 0, 0}},
+      {"CUDA runtime", VersionOf(runtime, 1000, 10), {13, 0, 0}}};
+}
+
+absl::StatusOr<CudaNeighbours> NeighboursOf(int ordinal) {
+  ASSIGN_OR_RETURN(const cudaDeviceProp own, FindDevice(ordinal));
+  int devices = 0;
+  RETURN_IF_ERROR(ToStatus(cudaGetDeviceCount(&devices), "counting devices"));
+  CudaNeighbours neighbours;
+  neighbours.device = IdentityOf(own);
+  for (int other = 0; other < devices; ++other) {
+    if (other == ordinal) continue;
+    int reaches = 0;
+    RETURN_IF_ERROR(ToStatus(cudaDeviceCanAccessPeer(&reaches, ordinal, other),
+                             "asking whether GPUs are peers"));
+    if (reaches == 0) continue;
+    cudaDeviceProp properties;
+    RETURN_IF_ERROR(ToStatus(cudaGetDeviceProperties(&properties, other),
+                             "reading a device's properties"));
+    neighbours.peers.push_back(IdentityOf(properties));
+  }
+  return neighbours;
 }
 
 }  // namespace weft::device

@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/library_version.h"
 #include "kernels/device/device.h"
 
 namespace weft::device {
@@ -47,9 +49,20 @@ absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(
 // How many GPUs this process sees. FAILED_PRECONDITION when CUDA cannot say.
 absl::StatusOr<int> CountCudaDevices();
 
-// What a worker says of its device at its start: GPU, memory, driver, runtime.
-// Errors are those of CreateCudaDevice().
+// What a worker says of its device at its start: GPU, memory. Errors are those
+// of CreateCudaDevice().
 absl::StatusOr<std::string> DescribeCudaDevice(int ordinal);
+
+// Of CUDA's driver and runtime. What CUDA says when there is no driver.
+absl::StatusOr<std::vector<LibraryVersion>> CudaVersions();
+
+// A GPU and those whose memory it can read, among the devices that this process
+// sees; by what no other GPU has.
+struct CudaNeighbours {
+  std::string device;
+  std::vector<std::string> peers;
+};
+absl::StatusOr<CudaNeighbours> NeighboursOf(int ordinal);
 
 }  // namespace weft::device
 
