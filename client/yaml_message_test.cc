@@ -118,7 +118,9 @@ INSTANTIATE_TEST_SUITE_P(
              {"f:3:5: model.moe.expert_hidden: unknown field; known: "
               "num_experts, top_k, expert_hidden_size, "
               "shared_expert_hidden_size, top_k_normalization, "
-              "shared_expert_gate, router_loss, max_rows_factor"}},
+              "shared_expert_gate, router_loss, max_rows_factor, "
+              "score_function, scaling_factor, expert_groups, expert_bias, "
+              "capacity, overlap_shared_expert"}},
         Case{"JsonName",
              "parallel: {}\nbatch: {globalBatch: 1}\n",
              {"f:2:9: batch.globalBatch: unknown field; did you mean "
@@ -127,7 +129,9 @@ INSTANTIATE_TEST_SUITE_P(
              "model: {<<: {vocab_size: 2}}\n",
              {"f:1:9: model.<<: unknown field; known: vocab_size, hidden_size, "
               "num_layers, attention, ffn_hidden_size, moe, dense_layers, "
-              "tie_embeddings, norm_epsilon, init_std, mlp_activation"}},
+              "tie_embeddings, norm_epsilon, init_std, mlp_activation, "
+              "pattern, mla, mamba, mtp, embedding_multiplier, "
+              "residual_multiplier, logits_divisor"}},
         Case{"Twice",
              "steps: 1\nseed: 2\nsteps: 1\n",
              {"f:3:1: steps: is given twice"}},
@@ -138,7 +142,8 @@ INSTANTIATE_TEST_SUITE_P(
              "[1]: 2\n",
              {"f:1:1: a list: unknown field; known: name, model, data, "
               "parallel, batch, schedule, fsdp, optimizer, steps, seed, eval, "
-              "output, limits, init, loss, precision, guards, bench"}},
+              "output, limits, init, loss, precision, guards, bench, "
+              "replay_routing"}},
         Case{"NoValue",
              "steps:\n",
              {"f:1:1: steps: has no value; give one or leave the field out"}},
@@ -318,7 +323,7 @@ TEST(YamlMessageTest, SetRefusesWhatAFileMayNotHold) {
               ElementsAre("--set: unknown field \"\"; known: name, model, "
                           "data, parallel, batch, schedule, fsdp, optimizer, "
                           "steps, seed, eval, output, limits, init, loss, "
-                          "precision, guards, bench"));
+                          "precision, guards, bench, replay_routing"));
   EXPECT_THAT(errors_of("batch.microbach=3"),
               ElementsAre("--set: batch.microbach: unknown field "
                           "\"microbach\"; did you mean \"microbatch\"?"));

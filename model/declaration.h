@@ -145,8 +145,11 @@ struct NodeDecl {
 
 struct LayerDecl {
   LayerKind kind = LayerKind::kDecoder;
-  std::string name;             // "embedding", "layers.3", "head"
-  bool moe = false;             // decoder layers only
+  std::string name;  // "embedding", "layers.3", "head"
+  bool moe = false;  // decoder layers only
+  // Its parameters are gathered and released together. Else they stay gathered
+  // for the step, like those of embedding and head.
+  bool unit = false;
   std::vector<NodeDecl> nodes;  // in forward order
 };
 

@@ -10,7 +10,12 @@ LayerDecl& DeclarationBuilder::BeginLayer(LayerKind kind,
   layer.kind = kind;
   layer.name = name;
   decl_.layers.push_back(std::move(layer));
+  part_.clear();
   return decl_.layers.back();
+}
+
+std::string DeclarationBuilder::FullName(const std::string& name) const {
+  return decl_.layers.back().name + "." + part_ + name;
 }
 
 NodeDecl& DeclarationBuilder::AddNode(NodeKind kind) {
@@ -24,7 +29,7 @@ int DeclarationBuilder::Param(const std::string& name,
                               std::vector<int64_t> shape, double std) {
   ParamDecl param;
   param.layer = decl_.layers.size() - 1;
-  param.name = decl_.layers.back().name + "." + name;
+  param.name = FullName(name);
   param.local_shape = shape;
   param.shape = std::move(shape);
   param.dtype = dtypes_.weights;
@@ -61,7 +66,7 @@ int DeclarationBuilder::Value(const std::string& name, int64_t rows,
                               int64_t columns, DType dtype) {
   ValueDecl value;
   value.layer = decl_.layers.size() - 1;
-  value.name = decl_.layers.back().name + "." + name;
+  value.name = FullName(name);
   value.dtype = dtype;
   value.max_rows = rows;
   value.columns = columns;

@@ -27,6 +27,9 @@ class DeclarationBuilder {
   // References hold until the next layer or node.
   LayerDecl& BeginLayer(LayerKind kind, const std::string& name);
   NodeDecl& AddNode(NodeKind kind);
+  // Until the next call or layer, names go behind this one, which ends in a
+  // dot, of a part of the layer; "" for the layer itself.
+  void BeginPart(const std::string& prefix) { part_ = prefix; }
 
   // A parameter of this shape in the whole model, that begins normal with
   // deviation `std`.
@@ -59,7 +62,11 @@ class DeclarationBuilder {
 
  private:
   const ParamDTypes dtypes_;
+  // The name of something of the layer begun last.
+  std::string FullName(const std::string& name) const;
+
   ModelDecl decl_;
+  std::string part_;
 };
 
 // Stands for an arg or a parameter that this declaration does not have, so that

@@ -1,5 +1,6 @@
 #include "model/decoder.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "model/decoder_builder.h"
+#include "model/pattern.h"
 
 namespace weft::model {
 void DecoderBuilder::EmbeddingLayer() {
@@ -35,8 +37,9 @@ void DecoderBuilder::EmbeddingLayer() {
 
 void DecoderBuilder::DecoderLayer(int index) {
   const LayerBlocks& blocks = s_.layers[index];
-  out_.BeginLayer(LayerKind::kDecoder, "layers." + std::to_string(index)).moe =
-      Has(blocks, BlockKind::kExperts);
+  LayerDecl& layer = out_.BeginLayer(LayerKind::kDecoder, LayerName(index));
+  layer.moe = Has(blocks, BlockKind::kExperts);
+  layer.unit = s_.unit_layers.empty() || s_.unit_layers[index];
   for (int i = 0; i < blocks.size(); ++i) {
     x_ = y_;
     dx_ = dy_;
@@ -44,6 +47,8 @@ void DecoderBuilder::DecoderLayer(int index) {
     const std::string h = "h" + std::to_string(i + 1);
     y_ = Activation(last ? "y" : h, s_.tokens, s_.hidden);
     dy_ = Activation(last ? "dy" : h + ".grad", s_.tokens, s_.hidden);
+    const auto same = std::count(blocks.begin(), blocks.begin() + i, blocks[i]);
+    out_.BeginPart(same == 0 ? "" : std::to_string(i) + ".");
     switch (blocks[i]) {
       case BlockKind::kAttention:
         Attention();
@@ -58,6 +63,7 @@ void DecoderBuilder::DecoderLayer(int index) {
         MixtureOfExperts();
         break;
     }
+    out_.BeginPart("");
   }
 }
 

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "model/pattern.h"
+
 namespace weft::model {
 namespace {
 
@@ -60,6 +62,19 @@ int64_t Shape::max_received_rows() const {
 
 namespace {
 
+// Requires: the shape's hidden width.
+void FillAttention(const v1::ModelConfig& model, Shape* shape) {
+  const v1::AttentionConfig& attention = model.attention();
+  shape->heads = attention.num_heads();
+  shape->kv_heads = Or(attention.num_kv_heads(), attention.num_heads());
+  shape->head_dim = attention.head_dim() != 0 ? attention.head_dim()
+                                              : shape->hidden / shape->heads;
+  shape->qkv_bias = attention.qkv_bias();
+  shape->out_bias = attention.output_bias();
+  shape->qk_norm = attention.qk_norm();
+  shape->rope_theta = Or(attention.rope_theta(), 10000.0);
+}
+
 void FillMoe(const v1::MoeConfig& moe, Shape* shape) {
   shape->experts = moe.num_experts();
   shape->top_k = moe.top_k();
@@ -89,15 +104,6 @@ MambaShape MambaOf(const v1::MambaConfig& mamba) {
   return shape;
 }
 
-std::vector<LayerBlocks> LayersOf(const v1::ModelConfig& model) {
-  const LayerBlocks dense = {BlockKind::kAttention, BlockKind::kMlp};
-  const LayerBlocks experts = {BlockKind::kAttention, BlockKind::kExperts};
-  std::vector<LayerBlocks> layers(model.num_layers(),
-                                  model.has_moe() ? experts : dense);
-  for (int layer : model.dense_layers()) layers[layer] = dense;
-  return layers;
-}
-
 // Requires: the shape's sequence and world.
 void FillBatch(const v1::BatchConfig& batch, Shape* shape) {
   const auto& cut = batch.microbatches();
@@ -119,24 +125,17 @@ void FillBatch(const v1::BatchConfig& batch, Shape* shape) {
 
 Shape ShapeOf(const v1::TrainingJob& job) {
   const v1::ModelConfig& model = job.model();
-  const v1::AttentionConfig& attention = model.attention();
   Shape shape;
   shape.vocab = model.vocab_size();
   shape.hidden = model.hidden_size();
-  shape.heads = attention.num_heads();
-  shape.kv_heads = Or(attention.num_kv_heads(), attention.num_heads());
-  shape.head_dim = attention.head_dim() != 0 ? attention.head_dim()
-                                             : shape.hidden / shape.heads;
-  shape.qkv_bias = attention.qkv_bias();
-  shape.out_bias = attention.output_bias();
-  shape.qk_norm = attention.qk_norm();
+  if (model.has_attention()) FillAttention(model, &shape);
   shape.ffn = model.ffn_hidden_size();
   shape.gated_mlp = model.mlp_activation() != v1::MLP_ACTIVATION_SQUARED_RELU;
   shape.tie_embeddings = model.tie_embeddings();
   shape.norm_epsilon = Or(model.norm_epsilon(), 1e-5);
-  shape.rope_theta = Or(attention.rope_theta(), 10000.0);
   shape.init_std = Or(model.init_std(), 0.02);
-  shape.layers = LayersOf(model);
+  shape.layers = PatternOf(model).layers;
+  shape.unit_layers = UnitLayers(job);
   if (model.has_moe()) FillMoe(model.moe(), &shape);
   if (model.has_mamba()) shape.mamba = MambaOf(model.mamba());
   shape.balanced_routing = job.bench().balanced_routing();

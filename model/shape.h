@@ -83,6 +83,7 @@ struct Shape {
   double rope_theta = 10000;
   double init_std = 0.02;
   std::vector<LayerBlocks> layers;  // decoder layers
+  std::vector<bool> unit_layers;    // for each, whether it is one; empty: all
   MambaShape mamba;
   DType compute_dtype = DType::kF32;   // parameters as read, activations
   DType gradient_dtype = DType::kF32;  // of parameters

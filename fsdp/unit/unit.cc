@@ -154,7 +154,7 @@ UnitAssignment AssignUnits(const model::ModelDecl& model, const World& world) {
   out.offset_of_param.assign(model.params.size(), -1);
   std::vector<bool> root(model.layers.size());
   for (int layer = 0; layer < model.layers.size(); ++layer) {
-    root[layer] = model.layers[layer].kind != model::LayerKind::kDecoder;
+    root[layer] = !model.layers[layer].unit;
   }
   AddUnit(model, world, "root", /*root=*/true, root, out);
   for (int layer = 0; layer < model.layers.size(); ++layer) {

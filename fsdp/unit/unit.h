@@ -65,7 +65,8 @@ struct Bucket {
 struct Unit {
   int id = 0;
   std::string name;  // "root", "layers.3"
-  // The root unit (embedding, final norm, output) stays gathered for the step.
+  // The root unit (embedding, head, layers that are no unit) stays gathered for
+  // the step.
   bool root = false;
   std::vector<int> buckets;  // dense first, then expert; frozen ones after each
 };
@@ -93,7 +94,7 @@ struct World {
   std::vector<int> Members(Axis axis, int rank) const;
 };
 
-// One root unit and one unit per decoder layer; a dense bucket over DP and,
+// One root unit and one for each layer declared to be one; a dense bucket over DP and,
 // where a layer has experts, an expert bucket over EDP. Parameters that are
 // frozen have buckets of their own. The layout does not depend on the strategy.
 // Requires: the parameters of the model have the same formats.

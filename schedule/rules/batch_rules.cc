@@ -7,6 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "base/describe.h"
+#include "model/pattern.h"
 #include "schedule/rules/job_rules.h"
 #include "weft/v1/job.pb.h"
 
@@ -45,8 +46,7 @@ Finding CheckEpHasExperts(const Job& job) {
   if (!job.model().has_moe()) {
     return absl::StrCat("parallel.ep=", ep, " but model.moe is not set");
   }
-  return absl::StrCat("parallel.ep=", ep,
-                      " but model.dense_layers leaves no layer with experts");
+  return absl::StrCat("parallel.ep=", ep, " but no layer has experts");
 }
 
 Finding CheckMicrobatchGiven(const Job& job) {
@@ -94,8 +94,20 @@ Finding CheckBatch(const Job& job) {
                       global - rest + unit);
 }
 
+int64_t Layers(const Job& job) {
+  return model::PatternOf(job.model()).layers.size();
+}
+
+int64_t Blocks(const Job& job) {
+  int64_t blocks = 0;
+  for (const auto& layer : model::PatternOf(job.model()).layers) {
+    blocks += layer.size();
+  }
+  return blocks;
+}
+
 Finding CheckPlanSize(const Job& job) {
-  const int64_t layers = job.model().num_layers();
+  const int64_t layers = Layers(job);
   const int64_t microbatches = Microbatches(job);
   const int64_t total = microbatches * layers;
   if (total <= kMaxLayerMicrobatches) return {};
@@ -136,7 +148,7 @@ Wide ParameterBound(const Job& job) {
                      Wide{model.moe().num_experts()} *
                          (Wide{3} * model.moe().expert_hidden_size() + 1) +
                      4;
-  return hidden * (layer * model.num_layers() + Wide{2} * model.vocab_size());
+  return hidden * (layer * Blocks(job) + Wide{2} * model.vocab_size());
 }
 
 Wide ActivationBound(const Job& job) {
@@ -147,7 +159,7 @@ Wide ActivationBound(const Job& job) {
                        model.ffn_hidden_size() + model.moe().num_experts() +
                        model.moe().expert_hidden_size() +
                        model.moe().shared_expert_hidden_size();
-  return Wide{32} * ReceivedRows(job) * columns * model.num_layers();
+  return Wide{32} * ReceivedRows(job) * columns * Blocks(job);
 }
 
 Finding CheckBytes(const Job& job) {

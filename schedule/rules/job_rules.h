@@ -95,8 +95,13 @@ struct WorkerRule {
 };
 absl::Span<const WorkerRule> WorkerRules();
 
-// Messages that must be present.
-absl::Span<const absl::string_view> RequiredMessages();
+// A message that a job must have, of those whose parent it has.
+struct RequiredMessage {
+  absl::string_view path;
+  absl::string_view when = "";                           // empty: always
+  bool (*needed)(const v1::TrainingJob& job) = nullptr;  // null: always
+};
+absl::Span<const RequiredMessage> RequiredMessages();
 
 // Something legal but probably not meant.
 struct WarningRule {

@@ -6,6 +6,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "base/describe.h"
+#include "model/pattern.h"
 #include "schedule/rules/job_rules.h"
 #include "weft/v1/job.pb.h"
 
@@ -14,6 +15,9 @@ namespace {
 
 using Finding = std::optional<std::string>;
 using Job = v1::TrainingJob;
+
+constexpr size_t kMaxPatternBytes = 4096;
+constexpr size_t kMaxLayers = 1024;
 
 Finding CheckKvHeads(const Job& job) {
   const int heads = job.model().attention().num_heads();
@@ -50,9 +54,61 @@ Finding CheckHeadDimEven(const Job& job) {
                       " = ", dim);
 }
 
+Finding CheckNumLayers(const Job& job) {
+  const v1::ModelConfig& model = job.model();
+  if (model.pattern().empty()) {
+    if (model.num_layers() != 0) return {};
+    return "model.num_layers is not set and neither is model.pattern";
+  }
+  if (model.num_layers() == 0) return {};
+  int symbols = 0;
+  for (const auto& layer : model::PatternOf(model).layers) {
+    symbols += layer.size();
+  }
+  if (symbols == 0 || symbols == model.num_layers()) return {};
+  return absl::StrCat("model.num_layers=", model.num_layers(),
+                      " but model.pattern has ", symbols, " symbols");
+}
+
+Finding CheckPattern(const Job& job) {
+  const std::string& text = job.model().pattern();
+  if (text.empty()) return {};
+  if (text.size() > kMaxPatternBytes) {
+    return absl::StrCat("model.pattern has ", text.size(), " bytes");
+  }
+  const auto pattern = model::ParsePattern(text);
+  if (!pattern.ok()) {
+    return absl::StrCat("model.pattern=\"", Shortened(text, 64),
+                        "\": ", pattern.status().message());
+  }
+  if (pattern->layers.size() > kMaxLayers) {
+    return absl::StrCat("model.pattern has ", pattern->layers.size(),
+                        " layers");
+  }
+  if (pattern->mtp_depth == 0) return {};
+  return "multi-token prediction, a slash in model.pattern, is not supported "
+         "by "
+         "this version";
+}
+
+Finding CheckDenseLayersWithPattern(const Job& job) {
+  if (job.model().pattern().empty() || job.model().dense_layers().empty()) {
+    return {};
+  }
+  return "model.dense_layers is set and so is model.pattern, which says which "
+         "layers are dense";
+}
+
 Finding CheckFfnGiven(const Job& job) {
   const v1::ModelConfig& model = job.model();
   if (model.ffn_hidden_size() != 0) return {};
+  if (!model.pattern().empty()) {
+    for (const auto& layer : model::PatternOf(model).layers) {
+      if (!Has(layer, model::BlockKind::kMlp)) continue;
+      return "model.ffn_hidden_size is not set and model.pattern has a `-`";
+    }
+    return {};
+  }
   if (!model.has_moe()) {
     return "model.ffn_hidden_size is not set and, without model.moe, every "
            "layer is dense";
@@ -67,6 +123,7 @@ Finding CheckFfnGiven(const Job& job) {
 }
 
 Finding CheckDenseLayers(const Job& job) {
+  if (!job.model().pattern().empty()) return {};
   int64_t before = -1;
   for (int i = 0; i < job.model().dense_layers_size(); ++i) {
     const int layer = job.model().dense_layers(i);
@@ -82,6 +139,26 @@ Finding CheckDenseLayers(const Job& job) {
     before = layer;
   }
   return {};
+}
+
+Finding CheckMambaGroups(const Job& job) {
+  const int heads = job.model().mamba().num_heads();
+  const int groups = job.model().mamba().num_groups();
+  if (heads % groups == 0) return {};
+  return absl::StrCat("model.mamba.num_groups=", groups,
+                      " does not divide model.mamba.num_heads=", heads,
+                      "; choose from ", Divisors(heads, heads));
+}
+
+Finding CheckMambaTimeSteps(const Job& job) {
+  const v1::MambaConfig& mamba = job.model().mamba();
+  if (mamba.time_step_max() == 0 ||
+      mamba.time_step_min() <= mamba.time_step_max()) {
+    return {};
+  }
+  return absl::StrCat(
+      "model.mamba.time_step_min=", mamba.time_step_min(),
+      " is above model.mamba.time_step_max=", mamba.time_step_max());
 }
 
 Finding CheckSharedGate(const Job& job) {
@@ -118,22 +195,33 @@ Finding CheckRouterLossHasRouters(const Job& job) {
       loss.z() == 0) {
     return {};
   }
-  return "model.moe.router_loss is set but model.dense_layers leaves no layer "
-         "with experts";
+  return "model.moe.router_loss is set but no layer has experts";
 }
 
 // Field, other fields read, what is allowed, check.
 constexpr RelationRule kRules[] = {
+    {"model.num_layers", "model.pattern",
+     "set without model.pattern; with it 0, or the number of its symbols",
+     CheckNumLayers},
+    {"model.pattern", "", "a pattern of up to 4096 bytes and 1024 layers",
+     CheckPattern},
+    {"model.dense_layers", "model.pattern", "left out with model.pattern",
+     CheckDenseLayersWithPattern},
     {"model.attention.num_kv_heads", "model.attention.num_heads",
      "a divisor of num_heads", CheckKvHeads},
     {"model.attention.head_dim", "model.hidden_size,model.attention.num_heads",
      "head_dim, or a hidden_size that num_heads divides", CheckHeadDimFollows},
     {"model.attention.head_dim", "model.hidden_size,model.attention.num_heads",
      "even, 2 to 1024", CheckHeadDimEven},
-    {"model.ffn_hidden_size", "model.dense_layers,model.num_layers",
+    {"model.ffn_hidden_size",
+     "model.dense_layers,model.num_layers,model.pattern",
      "1 to 1048576 when some layer is dense", CheckFfnGiven},
     {"model.dense_layers", "model.num_layers",
      "ascending layer indices in [0, num_layers)", CheckDenseLayers},
+    {"model.mamba.num_groups", "model.mamba.num_heads",
+     "a divisor of num_heads", CheckMambaGroups},
+    {"model.mamba.time_step_min", "model.mamba.time_step_max",
+     "at most time_step_max", CheckMambaTimeSteps},
     {"model.moe.top_k", "model.moe.num_experts", "1 to num_experts", CheckTopK},
     {"model.moe.shared_expert_gate", "model.moe.shared_expert_hidden_size",
      "false without a shared expert", CheckSharedGate},

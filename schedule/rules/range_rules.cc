@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 #include <string>
 
@@ -5,6 +6,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "base/describe.h"
+#include "model/pattern.h"
 #include "schedule/rules/job_rules.h"
 
 namespace weft::schedule {
@@ -24,7 +26,7 @@ constexpr double kTiny = 1e-30;
 constexpr RangeRule kRangeRules[] = {
     {"model.vocab_size", kRefused, 2, 1048576},
     {"model.hidden_size", kRefused, 1, 65536},
-    {"model.num_layers", kRefused, 1, 1024},
+    {"model.num_layers", kAbsent, 1, 1024},
     {"model.ffn_hidden_size", kValue, 0, 1048576},
     {"model.norm_epsilon", kDefault, kTiny, 1, false, true},
     {"model.init_std", kDefault, kTiny, 1},
@@ -104,8 +106,33 @@ constexpr RangeRule kRangeRules[] = {
     {"guards.stuck_parameter_steps", kValue, 0, 100000000},
 };
 
-constexpr absl::string_view kRequiredMessages[] = {
-    "model", "model.attention", "data", "parallel", "batch", "optimizer",
+bool HasBlock(const v1::TrainingJob& job, model::BlockKind block) {
+  const model::Pattern pattern = model::PatternOf(job.model());
+  return model::Has(pattern.mtp, block) ||
+         std::any_of(pattern.layers.begin(), pattern.layers.end(),
+                     [&](const model::LayerBlocks& layer) {
+                       return model::Has(layer, block);
+                     });
+}
+
+constexpr RequiredMessage kRequiredMessages[] = {
+    {"model"},
+    {"model.attention", "with attention in some layer",
+     [](const v1::TrainingJob& job) {
+       return HasBlock(job, model::BlockKind::kAttention);
+     }},
+    {"model.mamba", "with an `M` in model.pattern",
+     [](const v1::TrainingJob& job) {
+       return HasBlock(job, model::BlockKind::kMamba);
+     }},
+    {"model.moe", "with an `E` in model.pattern",
+     [](const v1::TrainingJob& job) {
+       return HasBlock(job, model::BlockKind::kExperts);
+     }},
+    {"data"},
+    {"parallel"},
+    {"batch"},
+    {"optimizer"},
 };
 
 }  // namespace
@@ -127,7 +154,7 @@ std::string RangeRule::Allowed() const {
 
 absl::Span<const RangeRule> RangeRules() { return kRangeRules; }
 
-absl::Span<const absl::string_view> RequiredMessages() {
+absl::Span<const RequiredMessage> RequiredMessages() {
   return kRequiredMessages;
 }
 

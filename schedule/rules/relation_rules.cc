@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "model/pattern.h"
 #include "schedule/rules/job_rules.h"
 #include "weft/v1/job.pb.h"
 
@@ -16,18 +17,18 @@ int KvHeads(const v1::TrainingJob& job) {
 
 int64_t HeadDim(const v1::TrainingJob& job) {
   const v1::AttentionConfig& attention = job.model().attention();
-  return attention.head_dim() != 0
-             ? attention.head_dim()
-             : job.model().hidden_size() / attention.num_heads();
+  if (attention.head_dim() != 0 || attention.num_heads() == 0) {
+    return attention.head_dim();
+  }
+  return job.model().hidden_size() / attention.num_heads();
 }
 
 int MoeLayers(const v1::ModelConfig& model) {
-  if (!model.has_moe()) return 0;
-  std::vector<bool> dense(model.num_layers(), false);
-  for (int layer : model.dense_layers()) {
-    if (layer >= 0 && layer < model.num_layers()) dense[layer] = true;
-  }
-  return std::count(dense.begin(), dense.end(), false);
+  const model::Pattern pattern = model::PatternOf(model);
+  return std::count_if(pattern.layers.begin(), pattern.layers.end(),
+                       [](const model::LayerBlocks& layer) {
+                         return Has(layer, model::BlockKind::kExperts);
+                       });
 }
 
 int ExpertParallelSize(const v1::TrainingJob& job) {

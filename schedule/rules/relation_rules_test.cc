@@ -57,7 +57,36 @@ std::vector<RelationCase> ModelCases() {
        "raw, or top_k", "router would get no gradient"},
       {"model { dense_layers: [0, 1] ffn_hidden_size: 8 "
        "moe { router_loss { z: 0.1 } } } parallel { ep: 1 }",
-       "model.moe.router_loss", "left out", "leaves no layer with experts"},
+       "model.moe.router_loss", "left out", "no layer has experts"},
+      {"model { mamba { num_heads: 4 head_dim: 8 num_groups: 3 state_size: 8 } "
+       "}",
+       "model.mamba.num_groups", "a divisor",
+       "num_groups=3 does not divide model.mamba.num_heads=4; choose from 1, "
+       "2, 4"},
+      {"model { mamba { num_heads: 4 head_dim: 8 num_groups: 2 state_size: 8 "
+       "time_step_min: 0.5 time_step_max: 0.25 } }",
+       "model.mamba.time_step_min", "at most", "min=0.5 is above"},
+      {"model { num_layers: 0 } parallel { ep: 1 }", "model.num_layers",
+       "set without", "num_layers is not set and neither is model.pattern"},
+      {"model { pattern: '*E' num_layers: 3 }", "model.num_layers", "0, or the",
+       "num_layers=3 but model.pattern has 2 symbols"},
+      {"model { num_layers: 0 pattern: '[*E' } parallel { ep: 1 }",
+       "model.pattern", "a pattern",
+       "\"[*E\": at position 3: the `[` at position 0 is without"},
+      {"model { num_layers: 0 pattern: '*E/*E' }", "model.pattern", "a pattern",
+       "multi-token prediction, a slash in model.pattern, is not supported"},
+      {absl::StrCat("model { num_layers: 0 pattern: '", std::string(1025, 'E'),
+                    "' }"),
+       "model.pattern", "a pattern", "has 1025 layers"},
+      {absl::StrCat("model { num_layers: 0 pattern: '", std::string(4097, 'E'),
+                    "' }"),
+       "model.pattern", "a pattern", "has 4097 bytes"},
+      {"model { num_layers: 0 pattern: '*-' } parallel { ep: 1 }",
+       "model.ffn_hidden_size", "some layer",
+       "not set and model.pattern has a `-`"},
+      {"model { num_layers: 0 pattern: '*E' dense_layers: 0 }",
+       "model.dense_layers", "left out",
+       "set and so is model.pattern, which says"},
       {"model { moe { shared_expert_gate: true } }",
        "model.moe.shared_expert_gate", "false without a shared expert",
        "there is nothing to gate"},
@@ -73,7 +102,7 @@ std::vector<RelationCase> BatchCases() {
        "divisor of num_experts",
        "ep=3 does not divide model.moe.num_experts=4; choose from 1, 2"},
       {"model { dense_layers: [0, 1] ffn_hidden_size: 8 }", "parallel.ep",
-       "1 without", "leaves no layer with experts"},
+       "1 without", "no layer has experts"},
       {"batch { global_batch: 11 microbatch: 2 }", "batch.global_batch",
        "a multiple",
        "global_batch=11 is not a multiple of batch.microbatch * "
@@ -109,11 +138,23 @@ std::vector<RelationCase> FsdpCases() {
       {"fsdp { strategy: SHARDING_STRATEGY_OPTIM buffer_slots: 2 }",
        "fsdp.buffer_slots", "unless strategy is",
        "buffer_slots=2 but fsdp.strategy=optim keeps whole weights"},
-      // Half of what pre_dispatch reads is frozen, in a bucket of its own.
+      // Half of what attention reads is frozen, in a bucket of its own.
       {"fsdp { buffer_slots: 1 } "
        "optimizer { groups { parameters: 'layers.1.qkv' frozen: true } }",
        "fsdp.buffer_slots", "at least the buckets",
        "buffer_slots=1 but one op reads 2 gathered buckets at once"},
+      {"fsdp { unit_filter { symbols: '*x' } }", "fsdp.unit_filter", "symbols",
+       "symbols=\"*x\" has `x`"},
+      {"fsdp { unit_filter { layers: 'layers.0' layers: '' } }",
+       "fsdp.unit_filter", "symbols", "layers[1] has 0 bytes"},
+      {"fsdp { unit_filter { symbols: '[' } "
+       "unit_modules: UNIT_MODULE_TRANSFORMER_LAYER }",
+       "fsdp.unit_modules", "none together", "and so is fsdp.unit_filter"},
+      {"fsdp { unit_modules: UNIT_MODULE_UNSPECIFIED }", "fsdp.unit_modules",
+       "known modules", "unit_modules[0]=0"},
+      {"fsdp { unit_filter { symbols: 'M' } }", "fsdp.unit_modules",
+       "one layer at least",
+       "fsdp.unit_filter selects none of the layers [*E][*E]"},
   };
 }
 

@@ -141,7 +141,7 @@ constexpr RelationRule kRules[] = {
      CheckOneCheckpoint},
     {"output.trace_step", "steps", "0 to steps", CheckTraceStep},
     {"output.gradients_step", "steps", "0 to steps", CheckGradientsStep},
-    {"output.routing", "model.moe", "false without experts", CheckRouting},
+    {"output.routing", "model", "false without experts", CheckRouting},
     {"output.routing", "bench.exchanges", "false unless exchanges are normal",
      CheckRoutingIsOfWholeSteps},
     {"output.tap_step", "bench.exchanges", "0 unless exchanges are normal",

@@ -5,7 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "glog/logging.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
 #include "google/protobuf/text_format.h"
 #include "schedule/rules/validate.h"
 #include "weft/v1/job.pb.h"
@@ -67,6 +71,30 @@ std::vector<std::string> Descriptions(const Validation& validation,
     if (v.field == field) descriptions.push_back(v.description);
   }
   return descriptions;
+}
+
+void SetNumber(v1::TrainingJob* job, absl::string_view path, double value) {
+  using google::protobuf::FieldDescriptor;
+  google::protobuf::Message* message = job;
+  const std::vector<std::string> names = absl::StrSplit(path, '.');
+  for (size_t i = 0; i + 1 < names.size(); ++i) {
+    message = message->GetReflection()->MutableMessage(
+        message, message->GetDescriptor()->FindFieldByName(names[i]));
+  }
+  const FieldDescriptor* field =
+      message->GetDescriptor()->FindFieldByName(names.back());
+  CHECK(field != nullptr) << path;
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      message->GetReflection()->SetInt32(message, field, value);
+      break;
+    case FieldDescriptor::CPPTYPE_INT64:
+      message->GetReflection()->SetInt64(message, field, value);
+      break;
+    default:
+      CHECK(field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) << path;
+      message->GetReflection()->SetDouble(message, field, value);
+  }
 }
 
 }  // namespace weft::schedule

@@ -17,6 +17,9 @@ v1::TrainingJob MakeLegalJob(int world = 2, int ep = 2);
 // MakeLegalJob() with the fields that `text`, a text proto, sets.
 v1::TrainingJob MakeJobWith(const std::string& text);
 
+// Sets the number at `path`, making the messages on the way.
+void SetNumber(v1::TrainingJob* job, absl::string_view path, double value);
+
 // The fields violated, in order.
 std::vector<std::string> Fields(const Validation& validation);
 // What is said of one field.

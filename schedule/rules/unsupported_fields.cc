@@ -7,9 +7,7 @@ namespace {
 
 constexpr UnsupportedField kUnsupportedFields[] = {
     {"replay_routing"},
-    {"model.pattern"},
     {"model.mla"},
-    {"model.mamba"},
     {"model.mtp"},
     {"model.embedding_multiplier"},
     {"model.residual_multiplier"},
@@ -28,8 +26,6 @@ constexpr UnsupportedField kUnsupportedFields[] = {
     {"parallel.dispatcher", v1::DISPATCHER_ALLGATHER},
     {"parallel.dispatcher", v1::DISPATCHER_FLEX},
     {"schedule.recompute"},
-    {"fsdp.unit_filter"},
-    {"fsdp.unit_modules"},
 };
 
 }  // namespace

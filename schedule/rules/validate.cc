@@ -82,11 +82,15 @@ double GetNumber(const Place& place) {
 }
 
 void CheckPresence(const v1::TrainingJob& job, std::vector<Violation>* found) {
-  for (absl::string_view path : RequiredMessages()) {
-    const Place place = Find(job, path);
-    if (place.parent == nullptr || IsReachable(job, path)) continue;
+  for (const RequiredMessage& message : RequiredMessages()) {
+    const Place place = Find(job, message.path);
+    if (place.parent == nullptr || IsReachable(job, message.path)) continue;
+    if (message.needed != nullptr && !message.needed(job)) continue;
+    const std::string when =
+        message.when.empty() ? "" : absl::StrCat(" ", message.when);
     found->push_back(
-        {std::string(path), absl::StrCat(path, " is required and not set")});
+        {std::string(message.path),
+         absl::StrCat(message.path, " is required", when, " and not set")});
   }
 }
 
@@ -308,8 +312,10 @@ v1::ListRulesResponse AllRules() {
       if (!path.empty()) rule.add_reads(std::string(path));
     }
   };
-  for (absl::string_view message : RequiredMessages()) {
-    add(message, "present");
+  for (const RequiredMessage& message : RequiredMessages()) {
+    add(message.path, message.when.empty()
+                          ? "present"
+                          : absl::StrCat("present ", message.when));
   }
   for (const RangeRule& rule : RangeRules()) add(rule.field, rule.Allowed());
   for (const RelationRule& rule : RelationRules()) {

@@ -37,29 +37,6 @@ using ::testing::IsSupersetOf;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-// Sets the number at `path`, making the messages on the way.
-void SetNumber(Message* message, absl::string_view path, double value) {
-  const std::vector<std::string> names = absl::StrSplit(path, '.');
-  for (size_t i = 0; i + 1 < names.size(); ++i) {
-    message = message->GetReflection()->MutableMessage(
-        message, message->GetDescriptor()->FindFieldByName(names[i]));
-  }
-  const FieldDescriptor* field =
-      message->GetDescriptor()->FindFieldByName(names.back());
-  ASSERT_NE(field, nullptr) << path;
-  switch (field->cpp_type()) {
-    case FieldDescriptor::CPPTYPE_INT32:
-      message->GetReflection()->SetInt32(message, field, value);
-      break;
-    case FieldDescriptor::CPPTYPE_INT64:
-      message->GetReflection()->SetInt64(message, field, value);
-      break;
-    default:
-      ASSERT_EQ(field->cpp_type(), FieldDescriptor::CPPTYPE_DOUBLE) << path;
-      message->GetReflection()->SetDouble(message, field, value);
-  }
-}
-
 bool IsDouble(absl::string_view path) {
   const Descriptor* type = v1::TrainingJob::descriptor();
   const FieldDescriptor* field = nullptr;

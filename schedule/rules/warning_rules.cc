@@ -43,7 +43,7 @@ Finding WarnOneWorker(const Job& job) {
 
 Finding WarnNoExperts(const Job& job) {
   if (!job.model().has_moe() || MoeLayers(job.model()) > 0) return {};
-  return "model.moe has no effect: model.dense_layers lists every layer";
+  return "model.moe has no effect: no layer has experts";
 }
 
 Finding WarnDenseLayersWithoutMoe(const Job& job) {

@@ -1,7 +1,6 @@
 // Bitwise parity: how a step is ordered, and what is sharded, changes no bit of
 // losses or parameters where the design says so.
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <map>
 #include <string>
@@ -14,16 +13,16 @@
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
-#include "worker/exec/testing/local_world.h"
+#include "worker/exec/testing/outcome.h"
 
 namespace weft::exec {
 namespace {
 
-using testing::LocalWorld;
-using testing::LocalWorldOptions;
-using testing::MakeJob;
+using testing::Difference;
+using testing::Outcome;
 using testing::SyntheticSamples;
 using testing::TinyJob;
+using testing::Train;
 
 // Sanitizers look for faults, not for bits: they get fewer worlds, orders and
 // steps.
@@ -33,63 +32,6 @@ constexpr v1::ShardingStrategy kStrategies[] = {
     v1::SHARDING_STRATEGY_NO_SHARD, v1::SHARDING_STRATEGY_OPTIM,
     v1::SHARDING_STRATEGY_OPTIM_GRADS,
     v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS};
-
-struct Outcome {
-  std::vector<double> losses;
-  std::vector<double> norms;
-  // Objective, then every router loss, of every step.
-  std::vector<double> objectives;
-  std::map<std::string, std::vector<float>> parameters;
-};
-
-absl::StatusOr<Outcome> Train(const TinyJob& tiny,
-                              SyntheticSamples::Kind samples) {
-  LocalWorldOptions options;
-  options.job = MakeJob(tiny);
-  options.samples = samples;
-  ASSIGN_OR_RETURN(auto world, LocalWorld::Create(std::move(options)));
-  ASSIGN_OR_RETURN(auto results, world->RunSteps(tiny.steps));
-  Outcome outcome;
-  for (const StepResult& step : results[0]) {
-    outcome.losses.push_back(step.metrics.loss());
-    outcome.norms.push_back(step.metrics.grad_norm());
-    outcome.objectives.push_back(step.metrics.objective());
-    for (const v1::RouterLoss& loss : step.metrics.router_losses()) {
-      outcome.objectives.push_back(loss.value());
-    }
-  }
-  ASSIGN_OR_RETURN(outcome.parameters, world->Parameters());
-  return outcome;
-}
-
-// The first difference, in words; empty when there is none.
-std::string Difference(const Outcome& a, const Outcome& b) {
-  for (size_t i = 0; i < a.losses.size(); ++i) {
-    if (a.losses[i] != b.losses[i]) {
-      return absl::StrCat("loss of step ", i + 1, ": ", a.losses[i], " and ",
-                          b.losses[i]);
-    }
-    if (a.norms[i] != b.norms[i]) {
-      return absl::StrCat("norm of step ", i + 1, ": ", a.norms[i], " and ",
-                          b.norms[i]);
-    }
-  }
-  for (size_t i = 0; i < a.objectives.size(); ++i) {
-    if (a.objectives[i] != b.objectives[i]) {
-      return absl::StrCat("objective or router loss ", i, ": ", a.objectives[i],
-                          " and ", b.objectives[i]);
-    }
-  }
-  for (const auto& [name, values] : a.parameters) {
-    const std::vector<float>& others = b.parameters.at(name);
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (std::memcmp(&values[i], &others[i], sizeof(float)) != 0) {
-        return absl::StrCat(name, "[", i, "]: ", values[i], " and ", others[i]);
-      }
-    }
-  }
-  return "";
-}
 
 std::string Describe(const TinyJob& tiny) {
   return absl::StrCat("world ", tiny.world, " ep ", tiny.ep, " microbatches ",
