@@ -28,6 +28,9 @@ class FakeBackend : public Backend {
   absl::StatusOr<std::optional<int>> CountDevices() const override {
     return devices_;
   }
+  absl::StatusOr<std::vector<LibraryVersion>> libraries() const override {
+    return None();
+  }
   absl::Status Check(int) const override { return None(); }
   bool returns_pages() const override { return false; }
   absl::StatusOr<std::unique_ptr<device::Device>> CreateDevice(
