@@ -87,6 +87,7 @@ absl::StatusOr<HfConfig> Parse(const Family& family,
   reader.fields.RefuseTheRest(
       absl::StrCat("is not known for model_type \"", family.model_type, "\""));
   RETURN_IF_ERROR(reader.fields.Refusals());
+  if (!reader.model.pattern().empty()) reader.model.clear_num_layers();
   return HfConfig{family.family, reader.model};
 }
 

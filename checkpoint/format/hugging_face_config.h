@@ -33,7 +33,8 @@ struct HfConfig {
   // and head_dim (but with MLA), rope_theta, and what moe, mla and mamba hold.
   // ffn_hidden_size is set when some layer is dense, moe when some layer has
   // experts. Families from DeepSeek-V3 on have a pattern: a group for each
-  // decoder layer of two halves, a symbol for each of one. init_std is not set.
+  // decoder layer of two halves, a symbol for each of one; num_layers is not
+  // set then. init_std is not set.
   v1::ModelConfig model;
 };
 

@@ -295,9 +295,17 @@ TEST(HfHybridNamesTest, AGraniteWithoutExpertsIsDense) {
             "model.layers.0.shared_mlp.input_linear.weight [96,64]");
 }
 
+TEST(HfHybridNamesTest, AGroupIsOneLayer) {
+  EXPECT_THAT(TensorsOf(kBamba, "layers.3.norm", {64}),
+              HasSubstr("has no name in a bamba checkpoint of 3 layers"));
+  EXPECT_THAT(TensorsOf(kNemotronH, "layers.6.norm1", {64}),
+              HasSubstr("has no name in a nemotron_h checkpoint of 6 layers"));
+}
+
 TEST(HfHybridNamesTest, AParameterOfAnotherFamilyIsRefused) {
   EXPECT_THAT(TensorsOf(kMamba2, "layers.0.qkv", {128, 64}),
-              HasSubstr("\"layers.0.qkv\" has no name in a mamba2 checkpoint"));
+              HasSubstr("\"layers.0.qkv\" has no name in a mamba2 checkpoint "
+                        "of 2 layers"));
   EXPECT_THAT(TensorsOf(kMamba2, "layers.0.in_proj", {300, 64}),
               HasSubstr("config.json makes it [296, 64], beginning with "
                         "\"backbone.layers.0.mixer.in_proj.weight\""));

@@ -38,7 +38,7 @@ v1::ModelConfig ModelOf(const std::string& text) {
 
 TEST(HfHybridsTest, ADeepseekV3) {
   ExpectModel(kDeepseekV3, HfFamily::kDeepseekV3,
-              R"(vocab_size: 160 hidden_size: 64 num_layers: 3
+              R"(vocab_size: 160 hidden_size: 64
                  pattern: "[+-][+E][+E]" ffn_hidden_size: 112
                  attention { num_heads: 4 rope_theta: 10000 }
                  mla { q_lora_rank: 48 kv_lora_rank: 32 qk_nope_head_dim: 24
@@ -55,7 +55,7 @@ TEST(HfHybridsTest, ADeepseekV3) {
 
 TEST(HfHybridsTest, AMamba2) {
   ExpectModel(kMamba2, HfFamily::kMamba2,
-              R"(vocab_size: 160 hidden_size: 64 num_layers: 2 pattern: "MM"
+              R"(vocab_size: 160 hidden_size: 64 pattern: "MM"
                  mamba { num_heads: 8 head_dim: 16 num_groups: 1 state_size: 16
                          conv_width: 4 chunk_size: 8 }
                  norm_epsilon: 1e-5)");
@@ -63,7 +63,7 @@ TEST(HfHybridsTest, AMamba2) {
 
 TEST(HfHybridsTest, ABamba) {
   ExpectModel(kBamba, HfFamily::kBamba,
-              R"(vocab_size: 160 hidden_size: 64 num_layers: 3
+              R"(vocab_size: 160 hidden_size: 64
                  pattern: "[M-][*-][M-]" ffn_hidden_size: 96
                  attention { num_heads: 4 num_kv_heads: 2 head_dim: 16
                              rope_theta: 10000 rotary_fraction: 0.5 }
@@ -74,7 +74,7 @@ TEST(HfHybridsTest, ABamba) {
 
 TEST(HfHybridsTest, AGraniteMoeHybrid) {
   ExpectModel(kGraniteMoeHybrid, HfFamily::kGraniteMoeHybrid,
-              R"(vocab_size: 160 hidden_size: 64 num_layers: 3
+              R"(vocab_size: 160 hidden_size: 64
                  pattern: "[ME][*E][ME]"
                  attention { num_heads: 4 num_kv_heads: 2 head_dim: 16
                              no_rope: true softmax_scale: 1 }
@@ -89,7 +89,7 @@ TEST(HfHybridsTest, AGraniteMoeHybrid) {
 
 TEST(HfHybridsTest, ANemotronH) {
   ExpectModel(kNemotronH, HfFamily::kNemotronH,
-              R"(vocab_size: 160 hidden_size: 64 num_layers: 6
+              R"(vocab_size: 160 hidden_size: 64
                  pattern: "ME*-ME" ffn_hidden_size: 96
                  mlp_activation: MLP_ACTIVATION_SQUARED_RELU
                  attention { num_heads: 4 num_kv_heads: 2 head_dim: 16
@@ -107,10 +107,9 @@ TEST(HfHybridsTest, ANemotronH) {
 TEST(HfHybridsTest, WithoutFieldsADeepseekV3IsItsFamilysDefault) {
   std::string pattern = "[+-][+-][+-]";
   for (int layer = 3; layer < 61; ++layer) pattern += "[+E]";
-  ExpectModel(
-      R"({"model_type": "deepseek_v3"})", HfFamily::kDeepseekV3,
-      absl::StrCat("pattern: \"", pattern,
-                   R"(" vocab_size: 129280 hidden_size: 7168 num_layers: 61
+  ExpectModel(R"({"model_type": "deepseek_v3"})", HfFamily::kDeepseekV3,
+              absl::StrCat("pattern: \"", pattern,
+                           R"(" vocab_size: 129280 hidden_size: 7168
                  ffn_hidden_size: 18432
                  attention { num_heads: 128 rope_theta: 10000 }
                  mla { q_lora_rank: 1536 kv_lora_rank: 512 qk_nope_head_dim: 128
@@ -131,7 +130,7 @@ TEST(HfHybridsTest, WithoutFieldsABambaIsItsFamilysDefault) {
   ExpectModel(R"({"model_type": "bamba", "pad_token_id": null})",
               HfFamily::kBamba,
               absl::StrCat("pattern: \"", pattern, R"(" vocab_size: 128000
-                 hidden_size: 4096 num_layers: 32 ffn_hidden_size: 14336
+                 hidden_size: 4096 ffn_hidden_size: 14336
                  mamba { num_heads: 128 head_dim: 64 num_groups: 1
                          state_size: 256 conv_width: 4 chunk_size: 256 }
                  norm_epsilon: 1e-5)"));
@@ -139,7 +138,7 @@ TEST(HfHybridsTest, WithoutFieldsABambaIsItsFamilysDefault) {
 
 TEST(HfHybridsTest, WithoutFieldsANemotronHIsItsFamilysDefault) {
   ExpectModel(R"({"model_type": "nemotron_h"})", HfFamily::kNemotronH,
-              R"(vocab_size: 131072 hidden_size: 4096 num_layers: 4
+              R"(vocab_size: 131072 hidden_size: 4096
                  pattern: "ME*-" ffn_hidden_size: 21504
                  mlp_activation: MLP_ACTIVATION_SQUARED_RELU
                  attention { num_heads: 32 num_kv_heads: 8 head_dim: 128

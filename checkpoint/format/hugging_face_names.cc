@@ -105,6 +105,19 @@ int64_t Size(Dim dim, const v1::ModelConfig& config) {
   return SizeOfFeedForward(dim, config) + SizeOfMixer(dim, config);
 }
 
+// Decoder layers; a group of the pattern is one.
+int LayersOf(const v1::ModelConfig& config) {
+  if (config.pattern().empty()) return config.num_layers();
+  int layers = 0;
+  bool is_inside = false;
+  for (char c : config.pattern()) {
+    if (c == '[') is_inside = true;
+    if (c == ']') is_inside = false;
+    if (!is_inside) ++layers;  // a symbol by itself, or the end of a group
+  }
+  return layers;
+}
+
 const Rule* Find(absl::Span<const Table> tables, absl::string_view param) {
   for (const Table& table : tables) {
     for (const Rule& rule : table) {
@@ -129,7 +142,7 @@ Found FindRule(const Layout& layout, const v1::ModelConfig& config,
   int layer = -1;
   if (dot == absl::string_view::npos ||
       !absl::SimpleAtoi(param.substr(0, dot), &layer) || layer < 0 ||
-      layer >= config.num_layers()) {
+      layer >= LayersOf(config)) {
     return {};
   }
   return {Find(layout.layer, param.substr(dot + 1)),
@@ -167,7 +180,7 @@ absl::StatusOr<std::vector<TensorSlice>> HfTensorsOf(
   if (found.rule == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(
         "parameter \"", param.name, "\" has no name in a ", Name(family),
-        " checkpoint of ", config.num_layers(), " layers"));
+        " checkpoint of ", LayersOf(config), " layers"));
   }
   const Rule& rule = *found.rule;
   const std::vector<int64_t> shape = ShapeOf(rule, config);

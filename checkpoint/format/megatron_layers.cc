@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
@@ -14,26 +15,10 @@ using nlohmann::json;
 constexpr size_t kMaxPattern = 4096;
 constexpr char kPattern[] = "hybrid_layer_pattern";
 
-// What a pattern is made of.
-struct PatternCounts {
-  int layers = 0;   // a group is one
-  int symbols = 0;  // of all groups, too
-};
-
-// Of the part before a slash.
-PatternCounts Count(absl::string_view pattern) {
-  PatternCounts counts;
-  bool is_inside = false;
-  for (char c : pattern.substr(0, pattern.find('/'))) {
-    if (c == '[' || c == ']') {
-      is_inside = c == '[';
-      counts.layers += is_inside ? 1 : 0;
-      continue;
-    }
-    ++counts.symbols;
-    if (!is_inside) ++counts.layers;
-  }
-  return counts;
+// Of the part before a slash, also those in groups.
+int64_t CountSymbols(const std::string& pattern) {
+  return absl::c_count_if(pattern.substr(0, pattern.find('/')),
+                          [](char c) { return c != '[' && c != ']'; });
 }
 
 // Empty when it is refused. What else must hold of a pattern is a rule of jobs.
@@ -209,12 +194,11 @@ void ReadMegatronPattern(FieldReader& fields, v1::ModelConfig& model) {
   }
   model.set_pattern(ReadPatternText(*pattern, fields));
   if (model.pattern().empty()) return;
-  const PatternCounts counts = Count(model.pattern());
-  if (counts.symbols != layers && fields.AreFine({"num_layers"})) {
-    fields.Refuse("num_layers", absl::StrCat("must be the ", counts.symbols,
+  const int64_t symbols = CountSymbols(model.pattern());
+  if (symbols != layers && fields.AreFine({"num_layers"})) {
+    fields.Refuse("num_layers", absl::StrCat("must be the ", symbols,
                                              " symbols of ", kPattern));
   }
-  model.set_num_layers(counts.layers);
 }
 
 void ReadMegatronMixers(FieldReader& fields, v1::ModelConfig& model) {

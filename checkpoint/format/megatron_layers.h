@@ -9,8 +9,8 @@
 namespace weft::checkpoint {
 
 // model_class, hybrid_layer_pattern and num_layers: a GPTModel has as many
-// decoder layers, a HybridModel as many symbols in its pattern, where a group
-// is one layer. Sets pattern and num_layers.
+// decoder layers, a HybridModel as many symbols in its pattern. Sets pattern
+// and num_layers.
 void ReadMegatronPattern(FieldReader& fields, v1::ModelConfig& model);
 
 // Attention, MLA and Mamba-2, as far as the model has them.

@@ -95,7 +95,7 @@ TEST(MegatronLayersTest, FieldsOfAHybridModelAreInTheModel) {
            Honoured{"{}", ""},
            Honoured{R"({"mamba_conv_width": 3})", "mamba { conv_width: 3 }"},
            Honoured{R"({"hybrid_layer_pattern": "[M*E]M-E"})",
-                    "pattern: '[M*E]M-E' num_layers: 4"},
+                    "pattern: '[M*E]M-E'"},
            Honoured{R"({"hybrid_layer_pattern": "M*EM-E/*E",
                         "mtp_loss_scaling_factor": 0.3})",
                     "pattern: 'M*EM-E/*E' mtp { loss_factor: 0.3 }"},
