@@ -14,6 +14,8 @@ const char* Name(NodeKind kind) {
       return "attention";
     case NodeKind::kMamba:
       return "mamba";
+    case NodeKind::kMla:
+      return "mla";
     case NodeKind::kPreDispatch:
       return "pre_dispatch";
     case NodeKind::kCounts:
@@ -38,7 +40,7 @@ const char* Name(NodeKind kind) {
 
 bool IsBeforeDispatch(NodeKind kind) {
   return kind == NodeKind::kAttention || kind == NodeKind::kMamba ||
-         kind == NodeKind::kPreDispatch;
+         kind == NodeKind::kMla || kind == NodeKind::kPreDispatch;
 }
 
 const char* Name(Phase phase) {

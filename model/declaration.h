@@ -25,6 +25,7 @@ enum class NodeKind : uint8_t {
   kEmbedding,    // rows of the embedding table
   kAttention,    // norm, attention, residual
   kMamba,        // norm, Mamba-2 mixer, residual
+  kMla,          // norm, multi-head latent attention, residual
   kPreDispatch,  // norm, shared expert, router, permutation
   kCounts,       // rows each expert gets from each rank of the EP group
   kDispatch,     // all-to-all of rows and probabilities to their experts

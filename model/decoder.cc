@@ -49,12 +49,19 @@ void DecoderBuilder::DecoderLayer(int index) {
     dy_ = Activation(last ? "dy" : h + ".grad", s_.tokens, s_.hidden);
     const auto same = std::count(blocks.begin(), blocks.begin() + i, blocks[i]);
     out_.BeginPart(same == 0 ? "" : std::to_string(i) + ".");
+    if (s_.residual_multiplier != 1) {
+      scaled_dy_ = Activation(last ? "dy.scaled" : h + ".grad.scaled",
+                              s_.tokens, s_.hidden);
+    }
     switch (blocks[i]) {
       case BlockKind::kAttention:
         Attention();
         break;
       case BlockKind::kMamba:
         Mamba();
+        break;
+      case BlockKind::kMla:
+        LatentAttention();
         break;
       case BlockKind::kMlp:
         Mlp();

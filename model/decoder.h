@@ -49,6 +49,8 @@ enum Params { kTable };  // [V,H]; also the only grad
 }  // namespace embedding
 
 // Each block of a layer maps the residual stream: x to y and, back, dy to dx.
+// What it adds to x has the gradient kBranchGrad: dy times residual_multiplier.
+// With a multiplier dgrad writes it, else it is dy itself.
 namespace attention {
 enum Forward {
   kX,        // read  x [T,H]
@@ -60,7 +62,7 @@ enum Forward {
   kAttnOut,  // write [T,A]
   kLse,      // write [T,heads]
   kScratch,  // scratch, see ops::AttentionScratchElements
-  kY,        // write [T,H] x + out_proj(attn)
+  kY,        // write [T,H] x + residual_multiplier * out_proj(attn)
 };
 enum Dgrad {
   kDDy,           // read [T,H]
@@ -76,8 +78,9 @@ enum Dgrad {
   kDScratch,      // scratch [T,max(H,A)]
   kDQkvGrad,      // write [T,Q]
   kDDx,           // write [T,H]
+  kDBranchGrad,   // write [T,H]; with a residual_multiplier only
 };
-enum Wgrad { kWXn, kWQkvGrad, kWAttnOut, kWDy };  // read
+enum Wgrad { kWXn, kWQkvGrad, kWAttnOut, kWBranchGrad };  // read
 // Read by forward and by dgrad.
 enum Params {
   kNorm1,  // [H]
@@ -121,8 +124,9 @@ enum Dgrad {
   kDXnGrad,         // scratch [T,H]
   kDProjectedGrad,  // write [T,P]
   kDDx,             // write [T,H]
+  kDBranchGrad,     // write [T,H]; with a residual_multiplier only
 };
-enum Wgrad { kWXn, kWProjectedGrad, kWGated, kWDy };  // read
+enum Wgrad { kWXn, kWProjectedGrad, kWGated, kWBranchGrad };  // read
 // Read by forward and by dgrad.
 enum Params {
   kNorm,       // [H]
@@ -148,6 +152,79 @@ enum DgradGrads {
 };
 enum WgradGrads { kGIn, kGOut, kGInB, kGOutB };
 }  // namespace mamba
+
+// Multi-head latent attention. [n] heads; of the widths of model/shape.h: [P]
+// plain, [r] rope, [v] values, [Lq] and [L] latents of queries and of keys and
+// values. What queries' latent has is absent without it.
+namespace mla {
+enum Forward {
+  kX,            // read  x [T,H]
+  kRstd,         // write [T]
+  kXn,           // write [T,H] norm1(x)
+  kQLatent,      // write [T,Lq]
+  kQRstd,        // write [T]
+  kQNormed,      // write [T,Lq] q_norm(latent)
+  kQ,            // scratch [T,n(P+r)]
+  kKvLatent,     // write [T,L]
+  kKvRstd,       // write [T]
+  kKvNormed,     // write [T,L] kv_norm(latent)
+  kKRope,        // scratch [T,r]
+  kKv,           // scratch [T,n(P+v)]
+  kQkv,          // write [T,n(2(P+r)+v)] after rotary
+  kAttnOut,      // write [T,nv]
+  kLse,          // write [T,n]
+  kAttnScratch,  // scratch, see ops::AttentionForwardScratchElements
+  kY,            // write [T,H] x + residual_multiplier * out(attn)
+};
+enum Dgrad {
+  kDDy,             // read [T,H]
+  kDX,              // read x
+  kDRstd,           // read
+  kDQLatent,        // read
+  kDQRstd,          // read
+  kDKvLatent,       // read
+  kDKvRstd,         // read
+  kDQkv,            // read
+  kDAttnOut,        // read
+  kDLse,            // read
+  kDAttnScratch,    // scratch
+  kDScratch,        // scratch [T,max(H,nv)]
+  kDLatentScratch,  // scratch [T,max(Lq,L)]
+  kDQkvGrad,        // scratch [T,n(2(P+r)+v)]
+  kDQGrad,          // write [T,n(P+r)]
+  kDQLatentGrad,    // write [T,Lq]
+  kDKvGrad,         // write [T,n(P+v)]
+  kDKvLatentGrad,   // write [T,L]
+  kDKRopeGrad,      // write [T,r]
+  kDDx,             // write [T,H]
+  kDBranchGrad,     // write [T,H]; with a residual_multiplier only
+};
+enum Wgrad {
+  kWXn,  // read, like all
+  kWQNormed,
+  kWQGrad,
+  kWQLatentGrad,
+  kWKvNormed,
+  kWKvGrad,
+  kWKvLatentGrad,
+  kWKRopeGrad,
+  kWAttnOut,
+  kWBranchGrad,
+};
+// Read by forward and by dgrad.
+enum Params {
+  kNorm1,    // [H]
+  kQDownW,   // [Lq,H]
+  kQNorm,    // [Lq]
+  kQW,       // q_up [n(P+r),Lq]; without a latent q_proj [n(P+r),H]
+  kKvDownW,  // [L+r,H] rows of the latent, then of the shared key part
+  kKvNorm,   // [L]
+  kKvUpW,    // [n(P+v),L]
+  kOutW,     // [H,nv]
+};
+enum DgradGrads { kGNorm1, kGQNorm, kGKvNorm };
+enum WgradGrads { kGQDown, kGQ, kGKvDown, kGKvUp, kGOut };
+}  // namespace mla
 
 namespace pre_dispatch {
 enum Forward {
@@ -210,13 +287,14 @@ enum Dgrad {
   kDSharedUpGrad,    // write [T,U(shared)]
   kDSharedGate,      // read; gated only, like the next
   kDSharedGateGrad,  // write [T] gradient of the gate before its sigmoid
+  kDBranchGrad,      // read; with a residual_multiplier only
 };
 // Present when there is a shared expert.
 enum Wgrad {
   kWXn2,             // read
   kWSharedUpGrad,    // read
   kWSharedAct,       // read
-  kWDy,              // read
+  kWBranchGrad,      // read
   kWSharedGateGrad,  // read; gated only
 };
 // Read by forward and by dgrad.
@@ -291,15 +369,16 @@ enum Forward {
   kY,
   kSharedOut,  // present when there is a shared expert
 };
-// read dy, counts, token_of_row; scratch [N,H]; write d_out [R,H]
-enum Dgrad { kDDy, kDAll, kDTokenOfRow, kDBack, kDOutGrad };
+// read dy, counts, token_of_row; scratch [N,H]; write d_out [R,H],
+// [branch_grad]
+enum Dgrad { kDDy, kDAll, kDTokenOfRow, kDBack, kDOutGrad, kDBranchGrad };
 }  // namespace combine
 
 namespace mlp {
 // read x; write rstd2, xn2, up [T,U(F)], act [T,F], y [T,H]
 enum Forward { kX, kRstd2, kXn2, kUp, kAct, kY };
 // read dy, x, rstd2, xn2, up; scratch d_act [T,F], d_xn2 [T,H]; write
-// d_up [T,U(F)], dx [T,H]
+// d_up [T,U(F)], dx [T,H], [branch_grad]
 enum Dgrad {
   kDDy,
   kDX,
@@ -310,8 +389,9 @@ enum Dgrad {
   kDXn2Grad,
   kDUpGrad,
   kDDx,
+  kDBranchGrad,
 };
-enum Wgrad { kWXn2, kWUpGrad, kWAct, kWDy };
+enum Wgrad { kWXn2, kWUpGrad, kWAct, kWBranchGrad };
 enum Params { kNorm2, kUpW, kDownW };
 enum DgradGrads { kGNorm2 };
 enum WgradGrads { kGUp, kGDown };

@@ -6,17 +6,13 @@
 #include "model/decoder_builder.h"
 
 namespace weft::model {
-namespace {
 
 // Scratch of causal attention in floats: a few square blocks of scores and a
 // head's worth of rows. The executor checks it against what the op asks for.
-int64_t AttentionScratch(const Shape& s) {
+int64_t DecoderBuilder::AttentionScratch(int64_t sequence, int64_t head_dim) {
   constexpr int64_t kBlock = 128;
-  return 4 * kBlock * std::max(kBlock, s.sequence) +
-         8 * s.sequence * s.head_dim;
+  return 4 * kBlock * std::max(kBlock, sequence) + 8 * sequence * head_dim;
 }
-
-}  // namespace
 
 double DecoderBuilder::ProjectionFlops() const {
   return 2.0 * s_.tokens * s_.hidden *
@@ -51,8 +47,9 @@ void DecoderBuilder::Attention() {
   const int attn = Activation("attn", t, width);
   const int lse = Value("lse", t, s_.heads);
   const int qkv_grad = Activation("qkv.grad", t, q);
-  const int scratch = Value("attn_scratch", 1, AttentionScratch(s_));
-  const int d_scratch = Value("attn_scratch.grad", 1, AttentionScratch(s_));
+  const int64_t floats = AttentionScratch(s_.sequence, s_.head_dim);
+  const int scratch = Value("attn_scratch", 1, floats);
+  const int d_scratch = Value("attn_scratch.grad", 1, floats);
   const int rows_scratch = Activation("scratch.grad", t, std::max(h, width));
 
   const std::vector<int> params = {norm1, qkv_w,  out_w, qkv_b,
@@ -61,16 +58,17 @@ void DecoderBuilder::Attention() {
                               {R(x_), W(rstd), W(xn), W(qk), W(qk_rstd), W(qkv),
                                W(attn), W(lse), S(scratch), W(y_)},
                               params, {}, ProjectionFlops());
-  PhaseDecl dgrad = Compute(
-      Phase::kDgrad,
-      {R(dy_), R(x_), R(rstd), R(xn), R(qk), R(qk_rstd), R(qkv), R(attn),
-       R(lse), S(d_scratch), S(rows_scratch), W(qkv_grad), W(dx_)},
-      params, {norm1, q_norm, k_norm}, ProjectionFlops());
+  PhaseDecl dgrad =
+      Compute(Phase::kDgrad,
+              {R(dy_), R(x_), R(rstd), R(xn), R(qk), R(qk_rstd), R(qkv),
+               R(attn), R(lse), S(d_scratch), S(rows_scratch), W(qkv_grad),
+               W(dx_), W(scaled_dy_)},
+              params, {norm1, q_norm, k_norm}, ProjectionFlops());
   forward.attention_flops = ScoreFlops();
   dgrad.attention_flops = ScoreFlops();
   out_.AddNode(NodeKind::kAttention).phases = {
       std::move(forward), std::move(dgrad),
-      Compute(Phase::kWgrad, {R(xn), R(qkv_grad), R(attn), R(dy_)}, {},
+      Compute(Phase::kWgrad, {R(xn), R(qkv_grad), R(attn), R(BranchGrad())}, {},
               {qkv_w, out_w, qkv_b, out_b}, ProjectionFlops())};
 }
 

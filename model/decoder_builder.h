@@ -31,6 +31,17 @@ class DecoderBuilder {
   ModelDecl Build();
 
  private:
+  // Of latent attention. What the queries' latent has is absent without it.
+  struct MlaParams {
+    int norm1, q, kv_down, kv_norm, kv_up, out;
+    int q_down = kAbsent, q_norm = kAbsent;
+  };
+  struct MlaValues {
+    int rstd, xn, kv_latent, kv_rstd, kv_normed, qkv, attn, lse;
+    int q_grad, kv_grad, kv_latent_grad, k_rope_grad;
+    int q_latent = kAbsent, q_rstd = kAbsent, q_normed = kAbsent;
+    int q_latent_grad = kAbsent;
+  };
   // What the phases of a pre_dispatch node use, gathered part by part.
   struct PreDispatch {
     Args forward;
@@ -100,6 +111,12 @@ class DecoderBuilder {
   // Each declares the block from x_ to y_ and from dy_ to dx_.
   void Attention();
   void Mamba();
+  void LatentAttention();
+  MlaParams DeclareMlaParams();
+  MlaValues DeclareMlaValues();
+  PhaseDecl MlaForward(const MlaValues& v, const std::vector<int>& params);
+  PhaseDecl MlaDgrad(const MlaValues& v, const std::vector<int>& params,
+                     const std::vector<int>& grads);
   void Mlp();
   void MixtureOfExperts();
   MambaParams DeclareMambaParams();
@@ -114,11 +131,15 @@ class DecoderBuilder {
   void Experts(const Routing& r);
   void Balance(const Routing& r);
   void Combine(const Routing& r);
+  static int64_t AttentionScratch(int64_t sequence, int64_t head_dim);
   double ProjectionFlops() const;
   double ScoreFlops() const;
 
   // Deviation of the matrices that write to the residual stream.
   double ResidualStd() const { return s_.init_std / std::sqrt(s_.blocks()); }
+
+  // Gradient of what the block adds to the residual stream.
+  int BranchGrad() const { return scaled_dy_ == kAbsent ? dy_ : scaled_dy_; }
 
   const Shape& s_;
   DeclarationBuilder out_;
@@ -130,6 +151,7 @@ class DecoderBuilder {
   int y_ = -1;                  // output of this block
   int dx_ = -1;                 // gradient of x_
   int dy_ = -1;                 // gradient of y_
+  int scaled_dy_ = kAbsent;     // with a residual_multiplier: that times dy_
 };
 
 }  // namespace weft::model

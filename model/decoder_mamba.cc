@@ -93,7 +93,7 @@ void DecoderBuilder::Mamba() {
       Phase::kDgrad,
       {R(dy_), R(x_), R(rstd), R(projected), R(conv), R(scan), R(gated_rstd),
        S(d_scratch), S(conv_grad), S(scan_grad), S(xn_grad), W(projected_grad),
-       W(dx_)},
+       W(dx_), W(scaled_dy_)},
       params,
       {p.norm, p.conv_w, p.conv_b, p.dt_bias, p.a_log, p.d, p.gated_norm},
       flops);
@@ -102,7 +102,8 @@ void DecoderBuilder::Mamba() {
   dgrad.attention_flops = 2 * forward.attention_flops;
   out_.AddNode(NodeKind::kMamba).phases = {
       std::move(forward), std::move(dgrad),
-      Compute(Phase::kWgrad, {R(xn), R(projected_grad), R(gated), R(dy_)}, {},
+      Compute(Phase::kWgrad,
+              {R(xn), R(projected_grad), R(gated), R(BranchGrad())}, {},
               {p.in_w, p.out_w, p.in_b, p.out_b}, flops)};
 }
 

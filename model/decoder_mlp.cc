@@ -27,9 +27,9 @@ void DecoderBuilder::Mlp() {
               params, {}, flops),
       Compute(Phase::kDgrad,
               {R(dy_), R(x_), R(rstd2), R(xn2), R(up), S(act_grad), S(xn2_grad),
-               W(up_grad), W(dx_)},
+               W(up_grad), W(dx_), W(scaled_dy_)},
               params, {norm2}, flops),
-      Compute(Phase::kWgrad, {R(xn2), R(up_grad), R(act), R(dy_)}, {},
+      Compute(Phase::kWgrad, {R(xn2), R(up_grad), R(act), R(BranchGrad())}, {},
               {up_w, down_w}, flops),
   };
 }

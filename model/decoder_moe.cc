@@ -108,9 +108,9 @@ void DecoderBuilder::AddSharedExpert(const Routing& r, PreDispatch& p) {
   Append(p.forward,
          {W(r.shared_up), W(r.shared_act), W(r.shared_out), W(r.shared_gate)});
   Append(p.dgrad, {R(r.shared_up), S(act_grad), W(r.shared_up_grad),
-                   R(r.shared_gate), W(r.shared_gate_grad)});
-  Append(p.wgrad, {R(r.xn2), R(r.shared_up_grad), R(r.shared_act), R(dy_),
-                   R(r.shared_gate_grad)});
+                   R(r.shared_gate), W(r.shared_gate_grad), R(scaled_dy_)});
+  Append(p.wgrad, {R(r.xn2), R(r.shared_up_grad), R(r.shared_act),
+                   R(BranchGrad()), R(r.shared_gate_grad)});
   Append(p.params, {up, down, gate});
   Append(p.wgrad_grads, {up, down, gate});
   const double flops = FeedForwardFlops(s_.tokens, s_.shared_ffn);
@@ -211,8 +211,8 @@ void DecoderBuilder::Combine(const Routing& r) {
   if (s_.shared_ffn > 0) forward.push_back(R(r.shared_out));
   out_.AddNode(NodeKind::kCombine).phases = {
       Exchange(Phase::kForward, forward),
-      Exchange(Phase::kDgrad,
-               {R(dy_), R(r.all), R(r.token_of_row), S(d_back), W(r.out_grad)}),
+      Exchange(Phase::kDgrad, {R(dy_), R(r.all), R(r.token_of_row), S(d_back),
+                               W(r.out_grad), W(scaled_dy_)}),
   };
 }
 

@@ -17,9 +17,8 @@ struct Symbol {
   BlockKind block;
 };
 constexpr Symbol kSymbols[] = {
-    {'M', BlockKind::kMamba},
-    {'*', BlockKind::kAttention},
-    {'-', BlockKind::kMlp},
+    {'M', BlockKind::kMamba},   {'*', BlockKind::kAttention},
+    {'+', BlockKind::kMla},     {'-', BlockKind::kMlp},
     {'E', BlockKind::kExperts},
 };
 
@@ -196,8 +195,10 @@ Pattern PatternOf(const v1::ModelConfig& model) {
     absl::StatusOr<Pattern> parsed = ParsePattern(model.pattern());
     return parsed.ok() ? *std::move(parsed) : Pattern();
   }
-  const LayerBlocks dense = {BlockKind::kAttention, BlockKind::kMlp};
-  const LayerBlocks experts = {BlockKind::kAttention, BlockKind::kExperts};
+  const BlockKind mixer =
+      model.has_mla() ? BlockKind::kMla : BlockKind::kAttention;
+  const LayerBlocks dense = {mixer, BlockKind::kMlp};
+  const LayerBlocks experts = {mixer, BlockKind::kExperts};
   Pattern pattern;
   const int layers = std::max(0, model.num_layers());
   pattern.layers.assign(layers, model.has_moe() ? experts : dense);

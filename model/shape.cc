@@ -30,6 +30,43 @@ int64_t Shape::blocks() const {
   return count;
 }
 
+bool Shape::has(BlockKind kind) const {
+  return std::any_of(layers.begin(), layers.end(),
+                     [&](const auto& layer) { return Has(layer, kind); });
+}
+
+namespace {
+
+// YaRN's m(c).
+double MagnitudeOf(const YarnShape& yarn, double c) {
+  return yarn.factor > 1 ? 0.1 * c * std::log(yarn.factor) + 1 : 1;
+}
+
+}  // namespace
+
+double YarnShape::rotation_magnitude() const {
+  return MagnitudeOf(*this, mscale) / MagnitudeOf(*this, mscale_all_dim);
+}
+
+double YarnShape::score_factor() const {
+  const double m = MagnitudeOf(*this, mscale_all_dim);
+  return m * m;
+}
+
+double Shape::mla_scale() const {
+  if (softmax_scale != 0) return softmax_scale;
+  return mla.yarn.score_factor() / std::sqrt(1.0 * mla.qk_dim());
+}
+
+int64_t Shape::mla_weights() const {
+  const int64_t queries = heads * mla.qk_dim();
+  const int64_t q =
+      mla.q_rank == 0 ? hidden * queries : mla.q_rank * (hidden + queries);
+  const int64_t kv = hidden * (mla.kv_rank + mla.rope_dim) +
+                     mla.kv_rank * heads * (mla.plain_dim + mla.v_dim);
+  return q + kv + heads * mla.v_dim * hidden;
+}
+
 Shape Shape::Of(int microbatch_index) const {
   Shape shape = *this;
   shape.microbatch = sequences_of(microbatch_index);
@@ -72,6 +109,9 @@ void FillAttention(const v1::ModelConfig& model, Shape* shape) {
   shape->qkv_bias = attention.qkv_bias();
   shape->out_bias = attention.output_bias();
   shape->qk_norm = attention.qk_norm();
+  shape->rope = !attention.no_rope();
+  shape->rotary_fraction = Or(attention.rotary_fraction(), 1.0);
+  shape->softmax_scale = attention.softmax_scale();
   shape->rope_theta = Or(attention.rope_theta(), 10000.0);
 }
 
@@ -104,6 +144,25 @@ MambaShape MambaOf(const v1::MambaConfig& mamba) {
   return shape;
 }
 
+MlaShape MlaOf(const v1::MlaConfig& config) {
+  MlaShape mla;
+  mla.q_rank = config.q_lora_rank();
+  mla.kv_rank = config.kv_lora_rank();
+  mla.plain_dim = config.qk_nope_head_dim();
+  mla.rope_dim = config.qk_rope_head_dim();
+  mla.v_dim = config.v_head_dim();
+  mla.half_split = config.rope_half_split();
+  if (!config.has_yarn()) return mla;
+  const v1::YarnConfig& yarn = config.yarn();
+  mla.yarn.factor = yarn.factor();
+  mla.yarn.original_positions = yarn.original_positions();
+  mla.yarn.beta_fast = Or(yarn.beta_fast(), 32.0);
+  mla.yarn.beta_slow = Or(yarn.beta_slow(), 1.0);
+  mla.yarn.mscale = yarn.has_mscale() ? yarn.mscale() : 1;
+  mla.yarn.mscale_all_dim = yarn.mscale_all_dim();
+  return mla;
+}
+
 // Requires: the shape's sequence and world.
 void FillBatch(const v1::BatchConfig& batch, Shape* shape) {
   const auto& cut = batch.microbatches();
@@ -129,6 +188,9 @@ Shape ShapeOf(const v1::TrainingJob& job) {
   shape.vocab = model.vocab_size();
   shape.hidden = model.hidden_size();
   if (model.has_attention()) FillAttention(model, &shape);
+  shape.embedding_multiplier = Or(model.embedding_multiplier(), 1.0);
+  shape.residual_multiplier = Or(model.residual_multiplier(), 1.0);
+  shape.logits_divisor = Or(model.logits_divisor(), 1.0);
   shape.ffn = model.ffn_hidden_size();
   shape.gated_mlp = model.mlp_activation() != v1::MLP_ACTIVATION_SQUARED_RELU;
   shape.tie_embeddings = model.tie_embeddings();
@@ -136,6 +198,7 @@ Shape ShapeOf(const v1::TrainingJob& job) {
   shape.init_std = Or(model.init_std(), 0.02);
   shape.layers = PatternOf(model).layers;
   shape.unit_layers = UnitLayers(job);
+  if (model.has_mla()) shape.mla = MlaOf(model.mla());
   if (model.has_moe()) FillMoe(model.moe(), &shape);
   if (model.has_mamba()) shape.mamba = MambaOf(model.mamba());
   shape.balanced_routing = job.bench().balanced_routing();

@@ -2,6 +2,7 @@
 #ifndef WEFT_MODEL_SHAPE_H_
 #define WEFT_MODEL_SHAPE_H_
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -21,10 +22,39 @@ struct RouterCoefficients {
   bool need_counts() const { return aux > 0 || global_aux > 0; }
 };
 
+// v1::YarnConfig; a factor of 1 changes nothing.
+struct YarnShape {
+  double factor = 1;
+  double original_positions = 1;
+  double beta_fast = 32;
+  double beta_slow = 1;
+  double mscale = 1;
+  double mscale_all_dim = 0;
+
+  // What cosines and sines are multiplied by, and scores.
+  double rotation_magnitude() const;
+  double score_factor() const;
+};
+
+// Multi-head latent attention: v1::MlaConfig. Without it kv_rank is 0.
+struct MlaShape {
+  int64_t q_rank = 0;   // of the queries' latent; 0: there is none
+  int64_t kv_rank = 0;  // of the latent of keys and values
+  // Of a head of queries and keys: what is not rotated, and what is.
+  int64_t plain_dim = 0;
+  int64_t rope_dim = 0;
+  int64_t v_dim = 0;        // of a head of values
+  bool half_split = false;  // pairs of a rotation; see kernels/ops/mla_qkv
+  YarnShape yarn;
+
+  int64_t qk_dim() const { return plain_dim + rope_dim; }
+};
+
 // A part of a layer with a residual around it: y = x + f(norm(x)).
 enum class BlockKind : uint8_t {
   kAttention,
   kMamba,    // Mamba-2 mixer
+  kMla,      // multi-head latent attention
   kMlp,      // dense feed-forward
   kExperts,  // experts, with their router and the shared expert
 };
@@ -72,7 +102,14 @@ struct Shape {
   bool gated_mlp = true;          // SwiGLU; false: squared ReLU
   bool qkv_bias = false;
   bool out_bias = false;
-  bool qk_norm = false;  // RMSNorm of each head of queries and keys
+  bool qk_norm = false;        // RMSNorm of each head of queries and keys
+  bool rope = true;            // queries and keys are rotated
+  double rotary_fraction = 1;  // of a head, from its first element on
+  double softmax_scale = 0;    // of scores; 0: that of the head's width
+  double embedding_multiplier = 1;
+  double residual_multiplier = 1;  // of what is added to the residual stream
+  double logits_divisor = 1;
+  MlaShape mla;
   RouterCoefficients router_loss;
   // Losses are means over the step's tokens; else means over microbatches of
   // means over their tokens.
@@ -99,10 +136,38 @@ struct Shape {
 
   // Of all decoder layers.
   int64_t blocks() const;
+  bool has(BlockKind kind) const;
   // Of queries, keys and values side by side.
   int64_t qkv_columns() const { return (heads + 2 * kv_heads) * head_dim; }
   // Heads of queries and keys.
   int64_t qk_heads() const { return heads + kv_heads; }
+  // Elements of a head that are rotated.
+  int64_t rotary_dim() const {
+    return rope ? std::llround(rotary_fraction * head_dim) : 0;
+  }
+  // What scores are multiplied by.
+  double attention_scale() const {
+    return softmax_scale != 0 ? softmax_scale : 1 / std::sqrt(1.0 * head_dim);
+  }
+  double mla_scale() const;
+  // Columns of queries, keys and values of latent attention side by side.
+  int64_t mla_qkv_columns() const {
+    return heads * (2 * mla.qk_dim() + mla.v_dim);
+  }
+  // Weights of a block of latent attention that a token meets.
+  int64_t mla_weights() const;
+  // Numbers in the tables of cosines and sines of the positions of a sequence:
+  // those of attention, then those of latent attention, for as much as layers
+  // have of them.
+  int64_t attention_table_elements() const {
+    return has(BlockKind::kAttention) ? sequence * rotary_dim() : 0;
+  }
+  int64_t mla_table_elements() const {
+    return has(BlockKind::kMla) ? sequence * mla.rope_dim : 0;
+  }
+  int64_t rotary_table_elements() const {
+    return attention_table_elements() + mla_table_elements();
+  }
   // Outputs of a feed-forward's first projection.
   int64_t up_columns(int64_t ffn) const { return gated_mlp ? 2 * ffn : ffn; }
   // Experts of a layer on one rank.

@@ -1,5 +1,7 @@
 #include "model/shape.h"
 
+#include <cmath>
+
 #include "gtest/gtest.h"
 #include "model/small_shape.h"
 
@@ -32,6 +34,86 @@ TEST(ShapeTest, FillsDocumentedDefaults) {
   EXPECT_EQ(shape.rope_theta, 10000);
   EXPECT_EQ(shape.init_std, 0.02);
   EXPECT_TRUE(shape.renormalize_top_k);
+  EXPECT_EQ(shape.rotary_dim(), 4);
+  EXPECT_EQ(shape.attention_scale(), 0.5);
+  EXPECT_EQ(shape.embedding_multiplier, 1);
+  EXPECT_EQ(shape.residual_multiplier, 1);
+  EXPECT_EQ(shape.logits_divisor, 1);
+}
+
+TEST(ShapeTest, RotatesAShareOfAHead) {
+  v1::TrainingJob job = MoeJob();
+  v1::AttentionConfig& attention = *job.mutable_model()->mutable_attention();
+  attention.set_head_dim(20);
+  attention.set_rotary_fraction(0.3);
+  EXPECT_EQ(ShapeOf(job).rotary_dim(), 6);
+  EXPECT_EQ(ShapeOf(job).rotary_table_elements(), 10 * 6);
+  attention.set_rotary_fraction(0);
+  attention.set_no_rope(true);
+  EXPECT_EQ(ShapeOf(job).rotary_dim(), 0);
+}
+
+v1::TrainingJob MlaJob() {
+  v1::TrainingJob job = MoeJob();
+  v1::MlaConfig& mla = *job.mutable_model()->mutable_mla();
+  mla.set_kv_lora_rank(6);
+  mla.set_qk_nope_head_dim(5);
+  mla.set_qk_rope_head_dim(4);
+  mla.set_v_head_dim(3);
+  return job;
+}
+
+TEST(ShapeTest, LatentAttentionTakesThePlaceOfAttention) {
+  v1::TrainingJob job = MlaJob();
+  const Shape shape = ShapeOf(job);
+  EXPECT_TRUE(shape.has(BlockKind::kMla));
+  EXPECT_FALSE(shape.has(BlockKind::kAttention));
+  EXPECT_EQ(shape.mla.qk_dim(), 9);
+  EXPECT_EQ(shape.mla_qkv_columns(), 4 * (9 + 9 + 3));
+  EXPECT_EQ(shape.mla_scale(), 1.0 / 3);
+  EXPECT_EQ(shape.rotary_table_elements(), 10 * 4);
+  // Queries, latent and shared key part, keys and values, output.
+  EXPECT_EQ(shape.mla_weights(),
+            16 * 36 + 16 * (6 + 4) + 6 * 4 * (5 + 3) + 4 * 3 * 16);
+  job.mutable_model()->mutable_mla()->set_q_lora_rank(7);
+  EXPECT_EQ(ShapeOf(job).mla_weights() - shape.mla_weights(),
+            7 * (16 + 36) - 16 * 36);
+  EXPECT_FALSE(ShapeOf(MoeJob()).has(BlockKind::kMla));
+}
+
+TEST(ShapeTest, YarnScalesRotationsAndScores) {
+  v1::TrainingJob job = MlaJob();
+  v1::YarnConfig& yarn = *job.mutable_model()->mutable_mla()->mutable_yarn();
+  yarn.set_factor(std::exp(10.0));
+  yarn.set_original_positions(4096);
+  // m(1) = 2, m(0) = 1.
+  const Shape by_default = ShapeOf(job);
+  EXPECT_EQ(by_default.mla.yarn.beta_fast, 32);
+  EXPECT_EQ(by_default.mla.yarn.beta_slow, 1);
+  EXPECT_DOUBLE_EQ(by_default.mla.yarn.rotation_magnitude(), 2);
+  EXPECT_DOUBLE_EQ(by_default.mla_scale(), 1.0 / 3);
+  yarn.set_mscale(0);
+  yarn.set_mscale_all_dim(2);
+  EXPECT_DOUBLE_EQ(ShapeOf(job).mla.yarn.rotation_magnitude(), 1.0 / 3);
+  EXPECT_DOUBLE_EQ(ShapeOf(job).mla_scale(), 9.0 / 3);
+  yarn.set_factor(1);
+  EXPECT_DOUBLE_EQ(ShapeOf(job).mla.yarn.rotation_magnitude(), 1);
+  job.mutable_model()->mutable_attention()->set_softmax_scale(0.7);
+  EXPECT_EQ(ShapeOf(job).mla_scale(), 0.7);
+}
+
+TEST(ShapeTest, AJobSetsItsScales) {
+  v1::TrainingJob job = MoeJob();
+  v1::ModelConfig& model = *job.mutable_model();
+  model.mutable_attention()->set_softmax_scale(0.125);
+  model.set_embedding_multiplier(12);
+  model.set_residual_multiplier(0.22);
+  model.set_logits_divisor(8);
+  const Shape shape = ShapeOf(job);
+  EXPECT_EQ(shape.attention_scale(), 0.125);
+  EXPECT_EQ(shape.embedding_multiplier, 12);
+  EXPECT_EQ(shape.residual_multiplier, 0.22);
+  EXPECT_EQ(shape.logits_divisor, 8);
 }
 
 TEST(ShapeTest, CountsMicrobatchesOverAllRanks) {

@@ -25,6 +25,11 @@ TokenFlops TrainingFlopsOf(const model::Shape& s) {
                                (s.mamba.projected_columns() + s.mamba.inner());
           flops.states += 2 * kWeight * s.mamba.inner() * s.mamba.state_size;
           break;
+        case model::BlockKind::kMla:
+          flops.projections += kWeight * s.mla_weights();
+          flops.scores += kWeight * s.sequence * s.heads *
+                          (s.mla.qk_dim() + s.mla.v_dim) / 2;
+          break;
         case model::BlockKind::kMlp:
           flops.feed_forward += kWeight * matrices * hidden * s.ffn;
           break;

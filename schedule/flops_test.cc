@@ -63,6 +63,22 @@ TEST(TrainingFlopsTest, MambaLayersHaveProjectionsAndStates) {
   EXPECT_THAT(DescribeFlops(flops), HasSubstr("state_size"));
 }
 
+TEST(TrainingFlopsTest, LatentAttentionHasItsOwnProjectionsAndWidths) {
+  model::Shape shape = LargeShape();
+  shape.layers.resize(2);
+  shape.layers[0][0] = model::BlockKind::kMla;
+  shape.mla.q_rank = 1536;
+  shape.mla.kv_rank = 512;
+  shape.mla.plain_dim = 128;
+  shape.mla.rope_dim = 64;
+  shape.mla.v_dim = 96;
+  const TokenFlops flops = TrainingFlopsOf(shape);
+  const double latent = 2048 * 1536 + 1536 * 16 * 192 + 2048 * (512 + 64) +
+                        512 * 16 * (128 + 96) + 16 * 96 * 2048;
+  EXPECT_DOUBLE_EQ(flops.projections, 6.0 * (latent + 2048 * (3072 + 2048)));
+  EXPECT_DOUBLE_EQ(flops.scores, 6.0 * 4096 * (16 * (192 + 96) / 2 + 2048));
+}
+
 TEST(TrainingFlopsTest, TheFormulaIsToldWithItsNumbers) {
   EXPECT_THAT(DescribeFlops(TrainingFlopsOf(LargeShape())),
               HasSubstr("a token takes 5.2"));

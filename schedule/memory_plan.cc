@@ -38,7 +38,7 @@ int64_t StagingBytes(const Plan& plan) {
     largest_slice =
         std::max(largest_slice, bucket.gradient_bytes() / bucket.group_size);
   }
-  return largest_slice + plan.shape.sequence * plan.shape.head_dim * kFloat;
+  return largest_slice + plan.shape.rotary_table_elements() * kFloat;
 }
 
 void AddState(const Plan& plan, v1::MemoryPlan& memory) {

@@ -137,6 +137,26 @@ Finding CheckRows(const Job& job) {
       " may give a rank more than 2147483647 rows");
 }
 
+// Of latent attention: weights of a layer, and columns of its activations.
+Wide LatentWeights(const v1::ModelConfig& model) {
+  const v1::MlaConfig& mla = model.mla();
+  const Wide heads = model.attention().num_heads();
+  const Wide q = heads * (mla.qk_nope_head_dim() + mla.qk_rope_head_dim());
+  const Wide kv = heads * (mla.qk_nope_head_dim() + mla.v_head_dim());
+  const Wide hidden = model.hidden_size();
+  return hidden * (mla.q_lora_rank() + mla.kv_lora_rank() +
+                   mla.qk_rope_head_dim() + heads * mla.v_head_dim()) +
+         q * std::max(Wide{mla.q_lora_rank()}, hidden) +
+         kv * mla.kv_lora_rank();
+}
+Wide LatentColumns(const v1::ModelConfig& model) {
+  const v1::MlaConfig& mla = model.mla();
+  return mla.q_lora_rank() + mla.kv_lora_rank() +
+         Wide{model.attention().num_heads()} *
+             (mla.qk_nope_head_dim() + mla.qk_rope_head_dim() +
+              mla.v_head_dim());
+}
+
 // Elements of all parameters, and of the activations of a step, from above.
 Wide ParameterBound(const Job& job) {
   const v1::ModelConfig& model = job.model();
@@ -148,7 +168,8 @@ Wide ParameterBound(const Job& job) {
                      Wide{model.moe().num_experts()} *
                          (Wide{3} * model.moe().expert_hidden_size() + 1) +
                      4;
-  return hidden * (layer * Blocks(job) + Wide{2} * model.vocab_size());
+  return hidden * (layer * Blocks(job) + Wide{2} * model.vocab_size()) +
+         LatentWeights(model) * Blocks(job);
 }
 
 Wide ActivationBound(const Job& job) {
@@ -156,7 +177,8 @@ Wide ActivationBound(const Job& job) {
   const Wide columns = Wide{model.vocab_size()} + model.hidden_size() +
                        Wide{model.attention().num_heads()} *
                            (HeadDim(job) + job.data().sequence_length()) +
-                       model.ffn_hidden_size() + model.moe().num_experts() +
+                       LatentColumns(model) + model.ffn_hidden_size() +
+                       model.moe().num_experts() +
                        model.moe().expert_hidden_size() +
                        model.moe().shared_expert_hidden_size();
   return Wide{32} * ReceivedRows(job) * columns * Blocks(job);

@@ -1,7 +1,9 @@
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -28,7 +30,14 @@ Finding CheckKvHeads(const Job& job) {
                       "; choose from ", Divisors(heads, heads));
 }
 
+// Whether layers have attention that is not latent.
+bool HasAttention(const v1::ModelConfig& model) {
+  if (!model.pattern().empty()) return absl::StrContains(model.pattern(), '*');
+  return !model.has_mla();
+}
+
 Finding CheckHeadDimFollows(const Job& job) {
+  if (!HasAttention(job.model())) return {};
   const int hidden = job.model().hidden_size();
   const int heads = job.model().attention().num_heads();
   if (job.model().attention().head_dim() != 0 || hidden % heads == 0) return {};
@@ -39,6 +48,7 @@ Finding CheckHeadDimFollows(const Job& job) {
 }
 
 Finding CheckHeadDimEven(const Job& job) {
+  if (!HasAttention(job.model())) return {};
   const int hidden = job.model().hidden_size();
   const int heads = job.model().attention().num_heads();
   const int set = job.model().attention().head_dim();
@@ -97,6 +107,63 @@ Finding CheckDenseLayersWithPattern(const Job& job) {
   }
   return "model.dense_layers is set and so is model.pattern, which says which "
          "layers are dense";
+}
+
+Finding CheckRotaryFraction(const Job& job) {
+  const v1::AttentionConfig& attention = job.model().attention();
+  const double fraction = attention.rotary_fraction();
+  if (fraction == 0) return {};
+  if (attention.no_rope()) {
+    return absl::StrCat(
+        "model.attention.rotary_fraction=", fraction,
+        " but model.attention.no_rope=true: nothing is rotated");
+  }
+  const double rotated = fraction * HeadDim(job);
+  const double pairs = std::round(rotated / 2);
+  if (pairs > 0 && std::abs(rotated - 2 * pairs) < 1e-6 * rotated) return {};
+  return absl::StrCat("model.attention.rotary_fraction=", fraction, " rotates ",
+                      rotated, " of the ", HeadDim(job), " elements of a head");
+}
+
+// What latent attention does not have, when there is no other.
+Finding CheckAttentionFields(const Job& job) {
+  const v1::AttentionConfig& attention = job.model().attention();
+  if (HasAttention(job.model())) return {};
+  const int kv_heads = attention.num_kv_heads();
+  const struct {
+    bool is_set;
+    absl::string_view name;
+  } fields[] = {
+      {kv_heads != 0 && kv_heads != attention.num_heads(), "num_kv_heads"},
+      {attention.head_dim() != 0, "head_dim"},
+      {attention.qkv_bias(), "qkv_bias"},
+      {attention.output_bias(), "output_bias"},
+      {attention.qk_norm(), "qk_norm"},
+      {attention.no_rope(), "no_rope"},
+      {attention.rotary_fraction() != 0, "rotary_fraction"},
+  };
+  for (const auto& field : fields) {
+    if (!field.is_set) continue;
+    return absl::StrCat("model.attention.", field.name,
+                        " is set, but all attention is latent, which knows "
+                        "nothing of it");
+  }
+  return {};
+}
+
+Finding CheckMlaRopeEven(const Job& job) {
+  const int dim = job.model().mla().qk_rope_head_dim();
+  if (dim % 2 == 0) return {};
+  return absl::StrCat("model.mla.qk_rope_head_dim=", dim, " is odd");
+}
+
+Finding CheckYarnBetas(const Job& job) {
+  const v1::YarnConfig& yarn = job.model().mla().yarn();
+  const double fast = yarn.beta_fast() != 0 ? yarn.beta_fast() : 32;
+  const double slow = yarn.beta_slow() != 0 ? yarn.beta_slow() : 1;
+  if (slow <= fast) return {};
+  return absl::StrCat("model.mla.yarn.beta_slow=", slow,
+                      " is above model.mla.yarn.beta_fast=", fast);
 }
 
 Finding CheckFfnGiven(const Job& job) {
@@ -213,6 +280,17 @@ constexpr RelationRule kRules[] = {
      "head_dim, or a hidden_size that num_heads divides", CheckHeadDimFollows},
     {"model.attention.head_dim", "model.hidden_size,model.attention.num_heads",
      "even, 2 to 1024", CheckHeadDimEven},
+    {"model.attention.rotary_fraction",
+     "model.attention.head_dim,model.hidden_size,model.attention.num_heads",
+     "an even number of a head's elements; left out with no_rope",
+     CheckRotaryFraction},
+    {"model.attention", "model.mla,model.attention.num_heads",
+     "num_heads, rope_theta and softmax_scale alone when all attention is "
+     "latent",
+     CheckAttentionFields},
+    {"model.mla.qk_rope_head_dim", "", "even", CheckMlaRopeEven},
+    {"model.mla.yarn.beta_slow", "model.mla.yarn.beta_fast",
+     "at most beta_fast", CheckYarnBetas},
     {"model.ffn_hidden_size",
      "model.dense_layers,model.num_layers,model.pattern",
      "1 to 1048576 when some layer is dense", CheckFfnGiven},

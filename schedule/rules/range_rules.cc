@@ -119,7 +119,12 @@ constexpr RequiredMessage kRequiredMessages[] = {
     {"model"},
     {"model.attention", "with attention in some layer",
      [](const v1::TrainingJob& job) {
-       return HasBlock(job, model::BlockKind::kAttention);
+       return HasBlock(job, model::BlockKind::kAttention) ||
+              HasBlock(job, model::BlockKind::kMla);
+     }},
+    {"model.mla", "with a `+` in model.pattern",
+     [](const v1::TrainingJob& job) {
+       return HasBlock(job, model::BlockKind::kMla);
      }},
     {"model.mamba", "with an `M` in model.pattern",
      [](const v1::TrainingJob& job) {

@@ -25,6 +25,15 @@ struct RelationCase {
   std::string says;     // part of the description
 };
 
+// With latent attention, more of its fields, and more of the model's.
+std::string LatentJob(absl::string_view mla, absl::string_view model) {
+  return absl::StrCat(
+      "model { attention { num_kv_heads: 4 } ", model,
+      " mla { kv_lora_rank: 6 qk_nope_head_dim: 4 qk_rope_head_dim: 2 "
+      "v_head_dim: 4 ",
+      mla, " } }");
+}
+
 std::vector<RelationCase> ModelCases() {
   return {
       {"model { attention { num_kv_heads: 3 } }",
@@ -41,6 +50,27 @@ std::vector<RelationCase> ModelCases() {
        "12 / 4 = 3"},
       {"model { hidden_size: 16384 }", "model.attention.head_dim", "even",
        "= 4096"},
+      {"model { attention { head_dim: 8 rotary_fraction: 0.4 } }",
+       "model.attention.rotary_fraction", "an even number",
+       "rotary_fraction=0.4 rotates 3.2 of the 8 elements of a head"},
+      {"model { attention { head_dim: 8 rotary_fraction: 0.625 } }",
+       "model.attention.rotary_fraction", "an even number", "rotates 5 of"},
+      {"model { attention { head_dim: 8 rotary_fraction: 1e-9 } }",
+       "model.attention.rotary_fraction", "an even number", "rotates 8e-09"},
+      {"model { attention { no_rope: true rotary_fraction: 0.5 } }",
+       "model.attention.rotary_fraction", "an even number",
+       "nothing is rotated"},
+      {LatentJob("", "attention { qk_norm: true }"), "model.attention",
+       "when all attention", "model.attention.qk_norm is set"},
+      {LatentJob("", "attention { num_kv_heads: 2 }"), "model.attention",
+       "when all attention", "model.attention.num_kv_heads is set"},
+      {LatentJob("", "attention { head_dim: 8 }"), "model.attention",
+       "when all attention", "model.attention.head_dim is set"},
+      {LatentJob("qk_rope_head_dim: 3", ""), "model.mla.qk_rope_head_dim",
+       "even", "qk_rope_head_dim=3 is odd"},
+      {LatentJob("yarn { factor: 2 original_positions: 8 beta_fast: 0.5 }", ""),
+       "model.mla.yarn.beta_slow", "at most beta_fast",
+       "beta_slow=1 is above model.mla.yarn.beta_fast=0.5"},
       {"model { dense_layers: 1 }", "model.ffn_hidden_size", "some layer",
        "makes layer 1 dense"},
       {"model { dense_layers: [1, 0] ffn_hidden_size: 8 }",

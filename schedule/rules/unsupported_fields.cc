@@ -7,15 +7,8 @@ namespace {
 
 constexpr UnsupportedField kUnsupportedFields[] = {
     {"replay_routing"},
-    {"model.mla"},
     {"model.mtp"},
-    {"model.embedding_multiplier"},
-    {"model.residual_multiplier"},
-    {"model.logits_divisor"},
     {"model.mlp_activation", v1::MLP_ACTIVATION_GELU},
-    {"model.attention.no_rope"},
-    {"model.attention.rotary_fraction"},
-    {"model.attention.softmax_scale"},
     {"model.moe.score_function", v1::SCORE_FUNCTION_SIGMOID},
     {"model.moe.scaling_factor"},
     {"model.moe.expert_groups"},

@@ -8,7 +8,7 @@ namespace weft::tests {
 namespace {
 
 // Globs of some parameters that every job has.
-constexpr const char* kParameters[] = {"*.norm1",     "layers.0.*", "*.qkv",
+constexpr const char* kParameters[] = {"*.norm1",     "layers.0.*", "*.q*",
                                        "embedding.*", "layers.*",   "*.out"};
 
 // Draws one job.
@@ -51,7 +51,16 @@ class Drawer {
     attention.set_qkv_bias(Chance(1, 3));
     attention.set_output_bias(Chance(1, 3));
     attention.set_qk_norm(Chance(1, 3));
+    attention.set_no_rope(Chance(1, 6));
+    if (Chance(1, attention.no_rope() ? 300 : 4)) {
+      attention.set_rotary_fraction(0.5);
+    }
+    if (Chance(1, 4)) attention.set_softmax_scale(0.3);
+    if (Chance(1, 4)) model.set_embedding_multiplier(3);
+    if (Chance(1, 4)) model.set_residual_multiplier(0.4);
+    if (Chance(1, 4)) model.set_logits_divisor(2);
     model.set_tie_embeddings(Chance(1, 2));
+    if (Chance(1, 5)) Mla();
     if (Chance(1, 2)) {
       model.set_mlp_activation(v1::MLP_ACTIVATION_SQUARED_RELU);
     }
@@ -59,6 +68,26 @@ class Drawer {
       if (Chance(1, 5)) model.add_dense_layers(layer);
     }
     if (Chance(299, 300)) model.set_ffn_hidden_size(20);
+  }
+
+  void Mla() {
+    v1::MlaConfig& mla = *job_.mutable_model()->mutable_mla();
+    mla.set_q_lora_rank(OneOf({0, 10}));
+    mla.set_kv_lora_rank(6);
+    mla.set_qk_nope_head_dim(3);
+    mla.set_qk_rope_head_dim(Chance(1, 100) ? 3 : 2);
+    mla.set_v_head_dim(OneOf({2, 5}));
+    mla.set_rope_half_split(Chance(1, 2));
+    if (Chance(1, 3)) {
+      mla.mutable_yarn()->set_factor(4);
+      mla.mutable_yarn()->set_original_positions(8);
+    }
+    if (Chance(1, 100)) return;
+    v1::AttentionConfig& attention = *job_.mutable_model()->mutable_attention();
+    const double softmax_scale = attention.softmax_scale();
+    attention.Clear();
+    attention.set_num_heads(4);
+    attention.set_softmax_scale(softmax_scale);
   }
 
   void Moe() {

@@ -7,11 +7,11 @@
 #include "base/status_macros.h"
 #include "fsdp/runtime/initialize.h"
 #include "kernels/ops/elementwise/elementwise.h"
-#include "kernels/ops/rope/rope.h"
 #include "model/decoder.h"
 #include "schedule/verifier.h"
 #include "worker/exec/engine_impl.h"
 #include "worker/exec/load_weights.h"
+#include "worker/layers/rotary_tables.h"
 #include "worker/layers/scratch.h"
 
 namespace weft::exec {
@@ -264,7 +264,7 @@ absl::Status EngineImpl::AllocateMemory() {
   ASSIGN_OR_RETURN(arena_, device.Allocate(arena, MemoryCategory::kArena));
   ASSIGN_OR_RETURN(host_arena_, device.AllocateHost(host_arena));
   ASSIGN_OR_RETURN(tables_,
-                   device.Allocate(shape.sequence * shape.head_dim * kFloat,
+                   device.Allocate(shape.rotary_table_elements() * kFloat,
                                    MemoryCategory::kStaging));
   ASSIGN_OR_RETURN(
       batches_,
@@ -303,21 +303,15 @@ absl::Status EngineImpl::CreateStreams() {
 
 absl::Status EngineImpl::InitializeConstants() {
   const model::Shape& shape = plan_.shape;
-  const int64_t half = shape.sequence * shape.head_dim / 2;
-  ASSIGN_OR_RETURN(std::unique_ptr<device::Buffer> host,
-                   options_.device->AllocateHost(2 * half * kFloat));
-  float* cos = reinterpret_cast<float*>(host->data());
-  std::vector<float> frequencies(shape.head_dim / 2);
-  ops::BuildRopeFrequencies(shape.head_dim, shape.rope_theta,
-                            frequencies.data());
-  ops::BuildRopeTables(shape.sequence, shape.head_dim, frequencies.data(), cos,
-                       cos + half);
   ops::CopyArgs copy;
-  copy.count = 2 * half;
-  copy.x = cos;
+  copy.count = shape.rotary_table_elements();
+  ASSIGN_OR_RETURN(std::unique_ptr<device::Buffer> host,
+                   options_.device->AllocateHost(copy.count * kFloat));
+  float* tables = reinterpret_cast<float*>(host->data());
+  layers::BuildRotaryTables(shape, tables);
+  copy.x = tables;
   copy.out = reinterpret_cast<float*>(tables_->data());
-  constants_.rope_cos = copy.out.f32();
-  constants_.rope_sin = copy.out.f32() + half;
+  constants_ = layers::RotaryTablesAt(shape, copy.out.f32());
   streams_[0]->Launch(&RunCopy, &copy);
   return streams_[0]->Synchronize();
 }

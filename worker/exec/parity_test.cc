@@ -169,6 +169,16 @@ TEST_P(ParityTest, EveryOptionalPartOfALayer) {
   CompareAll(tiny, SyntheticSamples::Kind::kRule);
 }
 
+TEST_P(ParityTest, LatentAttentionAndMultipliers) {
+  TinyJob tiny;
+  tiny.microbatches = 2;
+  tiny.more =
+      "model { attention { num_kv_heads: 4 } mla { q_lora_rank: 10 "
+      "kv_lora_rank: 6 qk_nope_head_dim: 3 qk_rope_head_dim: 2 v_head_dim: 5 } "
+      "embedding_multiplier: 2 residual_multiplier: 0.5 logits_divisor: 1.5 }";
+  CompareAll(tiny, SyntheticSamples::Kind::kRule);
+}
+
 TEST_P(ParityTest, RouterLosses) {
   TinyJob tiny;
   tiny.microbatches = 3;

@@ -2,15 +2,14 @@
 #include "worker/layers/attention.h"
 
 #include <array>
-#include <cmath>
 
 #include "kernels/ops/attention/attention.h"
-#include "kernels/ops/elementwise/elementwise.h"
 #include "kernels/ops/head_norm/head_norm.h"
 #include "kernels/ops/rope/rope.h"
 #include "model/decoder.h"
 #include "worker/layers/linear.h"
 #include "worker/layers/nodes.h"
+#include "worker/layers/residual.h"
 
 namespace weft::layers {
 namespace {
@@ -24,8 +23,7 @@ ops::AttentionShape AttentionShapeOf(const model::Shape& s) {
   shape.num_heads = s.heads;
   shape.num_kv_heads = s.kv_heads;
   shape.head_dim = s.head_dim;
-  shape.scale =
-      static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.head_dim)));
+  shape.scale = static_cast<float>(s.attention_scale());
   return shape;
 }
 
@@ -37,7 +35,7 @@ ops::RopeArgs Rope(const NodeContext& ctx, const device::Tensor& qkv) {
   args.num_heads = s.heads;
   args.num_kv_heads = s.kv_heads;
   args.head_dim = s.head_dim;
-  args.rot_dim = s.head_dim;
+  args.rot_dim = s.rotary_dim();
   args.cos = ctx.constants->rope_cos;
   args.sin = ctx.constants->rope_sin;
   args.qkv = qkv;
@@ -124,12 +122,7 @@ absl::Status AttentionForward(const NodeContext& ctx, device::Stream& stream) {
   Forward(OutSize(s), ctx.tensor(at::kAttnOut), ctx.params[at::kOutW],
           ctx.tensor(at::kY), stream);
   AddBias(OutSize(s), ctx.params[at::kOutB], ctx.tensor(at::kY), stream);
-  ops::AddArgs residual;
-  residual.count = s.tokens * s.hidden;
-  residual.a = ctx.tensor(at::kX);
-  residual.b = ctx.tensor(at::kY);
-  residual.out = ctx.tensor(at::kY);
-  ops::Add(residual, stream);
+  AddResidual(s, ctx.tensor(at::kX), ctx.tensor(at::kY), stream);
   return absl::OkStatus();
 }
 
@@ -137,8 +130,9 @@ absl::Status AttentionDgrad(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
   // First the gradient of the attention's output, then that of norm1's output.
   const device::Tensor& scratch = ctx.tensor(at::kDScratch);
-  Dgrad(OutSize(s), ctx.tensor(at::kDDy), ctx.params[at::kOutW], scratch,
-        stream);
+  const device::ConstTensor d_branch =
+      BranchGrad(s, ctx.tensor(at::kDDy), ctx.tensor(at::kDBranchGrad), stream);
+  Dgrad(OutSize(s), d_branch, ctx.params[at::kOutW], scratch, stream);
 
   ops::AttentionBackwardArgs attention;
   attention.shape = AttentionShapeOf(s);
@@ -170,11 +164,12 @@ absl::Status AttentionWgrad(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
   Wgrad(QkvSize(s), ctx.tensor(at::kWQkvGrad), ctx.tensor(at::kWXn),
         ctx.grads[at::kGQkv], stream);
-  Wgrad(OutSize(s), ctx.tensor(at::kWDy), ctx.tensor(at::kWAttnOut),
+  Wgrad(OutSize(s), ctx.tensor(at::kWBranchGrad), ctx.tensor(at::kWAttnOut),
         ctx.grads[at::kGOut], stream);
   BiasWgrad(QkvSize(s), ctx.tensor(at::kWQkvGrad), ctx.grads[at::kGQkvB],
             stream);
-  BiasWgrad(OutSize(s), ctx.tensor(at::kWDy), ctx.grads[at::kGOutB], stream);
+  BiasWgrad(OutSize(s), ctx.tensor(at::kWBranchGrad), ctx.grads[at::kGOutB],
+            stream);
   return absl::OkStatus();
 }
 

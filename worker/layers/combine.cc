@@ -1,11 +1,13 @@
 // combine: the experts' rows go home and are summed in one fixed order: for a
 // token, inside each rank that owns experts by ascending expert, then those
-// sums over ranks ascending, then y = (h1 + shared_out) + that sum.
+// sums over ranks ascending, then y = (x + m shared_out) + m that sum, with the
+// residual_multiplier m.
 #include "base/status_macros.h"
 #include "kernels/ops/permute/permute.h"
 #include "model/decoder.h"
 #include "worker/layers/exchange.h"
 #include "worker/layers/nodes.h"
+#include "worker/layers/residual.h"
 
 namespace weft::layers {
 namespace {
@@ -30,6 +32,7 @@ absl::Status CombineForward(const NodeContext& ctx, device::Stream& stream) {
   sum.add1 = ctx.tensor(args::kX);
   if (s.shared_ffn > 0) sum.add2 = ctx.tensor(args::kSharedOut);
   sum.out = ctx.tensor(args::kY);
+  sum.factor = static_cast<float>(s.residual_multiplier);
   ops::CombineRows(sum, stream);
   return absl::OkStatus();
 }
@@ -39,7 +42,8 @@ absl::Status CombineDgrad(const NodeContext& ctx, device::Stream& stream) {
   ops::GatherRowsArgs gather;
   gather.rows = s.sent_rows();
   gather.hidden = s.hidden;
-  gather.src = ctx.tensor(args::kDDy);
+  gather.src = BranchGrad(s, ctx.tensor(args::kDDy),
+                          ctx.tensor(args::kDBranchGrad), stream);
   gather.index = ctx.i32(args::kDTokenOfRow);
   gather.out = ctx.tensor(args::kDBack);
   ops::GatherRows(gather, stream);

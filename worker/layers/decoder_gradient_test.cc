@@ -180,6 +180,20 @@ SmallShape Masked(SmallShape shape, bool token_loss) {
   return shape;
 }
 
+SmallShape Scaled(SmallShape shape) {
+  shape.scaled = true;
+  shape.rotary_fraction = 2.0 / 3;
+  return shape;
+}
+
+SmallShape Latent(SmallShape shape, bool q_latent) {
+  shape.mla = true;
+  shape.q_latent = q_latent;
+  shape.half_split = q_latent;
+  shape.yarn = q_latent;
+  return shape;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Shapes, DecoderGradientTest,
     ::testing::Values(
@@ -188,22 +202,29 @@ INSTANTIATE_TEST_SUITE_P(
         Optional(true), Optional(false), SquaredRelu(Optional(true)),
         SquaredRelu(Optional(false)), RouterLosses(false), RouterLosses(true),
         Mamba(Make(false, 1, 0, true, true), true),
-        Mamba(Make(false, 2, 0, true, false), true), Only({2}), Only({0, 2}),
-        Only({0, 0, 2}), Only({0, 0, 0, 0.5}),
-        Masked(RouterLosses(false), false), Masked(RouterLosses(false), true)),
+        Mamba(Make(false, 2, 0, true, false), true),
+        Scaled(Mamba(Make(false, 1, 0, true, true), true)), Only({2}),
+        Only({0, 2}), Only({0, 0, 2}), Only({0, 0, 0, 0.5}),
+        Masked(RouterLosses(false), false), Masked(RouterLosses(false), true),
+        Scaled(Make(true, 1, 6, false, true)), Scaled(Optional(false)),
+        Latent(Make(false, 1, 0, true, false), false),
+        Latent(Make(false, 1, 0, true, true), true),
+        Scaled(Latent(Make(true, 1, 6, false, true), true))),
     [](const ::testing::TestParamInfo<SmallShape>& info) {
-      return absl::StrCat(info.param.moe ? "Moe" : "Dense", info.param.layers,
-                          info.param.shared_ffn > 0 ? "Shared" : "",
-                          info.param.renormalize ? "" : "Raw",
-                          info.param.tied ? "Tied" : "",
-                          !info.param.mamba          ? ""
-                          : info.param.mamba_options ? "MambaOptions"
-                                                     : "Mamba",
-                          info.param.biases ? "GateBiasesNorms" : "",
-                          info.param.gated_mlp ? "" : "SquaredRelu",
-                          RouterLossName(info.param.router_loss),
-                          info.param.loss_mask ? "Masked" : "",
-                          info.param.token_loss ? "OverTokens" : "");
+      return absl::StrCat(
+          info.param.moe ? "Moe" : "Dense", info.param.layers,
+          info.param.shared_ffn > 0 ? "Shared" : "",
+          info.param.renormalize ? "" : "Raw", info.param.tied ? "Tied" : "",
+          !info.param.mamba          ? ""
+          : info.param.mamba_options ? "MambaOptions"
+                                     : "Mamba",
+          info.param.biases ? "GateBiasesNorms" : "",
+          info.param.gated_mlp ? "" : "SquaredRelu",
+          RouterLossName(info.param.router_loss),
+          info.param.scaled ? "Scaled" : "", info.param.mla ? "Latent" : "",
+          info.param.q_latent ? "Queries" : "",
+          info.param.loss_mask ? "Masked" : "",
+          info.param.token_loss ? "OverTokens" : "");
     });
 
 }  // namespace

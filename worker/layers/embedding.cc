@@ -14,6 +14,7 @@ absl::Status EmbeddingForward(const NodeContext& ctx, device::Stream& stream) {
   lookup.ids = ctx.i32(args::kTokens);
   lookup.table = ctx.params[args::kTable];
   lookup.out = ctx.tensor(args::kY);
+  lookup.factor = static_cast<float>(ctx.shape->embedding_multiplier);
   ops::EmbeddingForward(lookup, stream);
   return absl::OkStatus();
 }
@@ -29,6 +30,7 @@ absl::Status EmbeddingWgrad(const NodeContext& ctx, device::Stream& stream) {
   sum.scratch = ctx.i32(args::kWScratch);
   sum.d_table = ctx.grads[args::kTable].data;
   sum.accumulate = ctx.grads[args::kTable].accumulate;
+  sum.factor = static_cast<float>(ctx.shape->embedding_multiplier);
   ops::EmbeddingBackward(sum, stream);
   return absl::OkStatus();
 }

@@ -1,5 +1,7 @@
-// Final norm and output projection. With tied embeddings the projection's
-// weight and gradient are those of the embedding table; the plan says so.
+// Final norm and output projection, whose result is divided. With tied
+// embeddings the projection's weight and gradient are those of the embedding
+// table; the plan says so.
+#include "kernels/ops/elementwise/elementwise.h"
 #include "model/decoder.h"
 #include "worker/layers/linear.h"
 #include "worker/layers/nodes.h"
@@ -21,6 +23,13 @@ absl::Status HeadForward(const NodeContext& ctx, device::Stream& stream) {
               ctx.tensor(args::kXn), ctx.f32(args::kRstd), stream);
   Forward(OutputSize(s), ctx.tensor(args::kXn), ctx.params[args::kOutputW],
           ctx.tensor(args::kLogits), stream);
+  if (s.logits_divisor == 1) return absl::OkStatus();
+  ops::ScaleArgs divide;
+  divide.count = s.tokens * s.vocab;
+  divide.factor = static_cast<float>(1 / s.logits_divisor);
+  divide.x = ctx.tensor(args::kLogits);
+  divide.out = ctx.tensor(args::kLogits);
+  ops::Scale(divide, stream);
   return absl::OkStatus();
 }
 

@@ -91,9 +91,15 @@ void BiasWgrad(const Linear& size, const ConstTensor& dy, const Grad& dbias,
 void NormForward(const model::Shape& shape, const ConstTensor& x,
                  const ConstTensor& weight, const Tensor& y, float* rstd,
                  device::Stream& stream) {
+  NormForward(shape, shape.hidden, x, weight, y, rstd, stream);
+}
+
+void NormForward(const model::Shape& shape, int64_t columns,
+                 const ConstTensor& x, const ConstTensor& weight,
+                 const Tensor& y, float* rstd, device::Stream& stream) {
   ops::RmsNormForwardArgs args;
   args.rows = shape.tokens;
-  args.hidden = shape.hidden;
+  args.hidden = columns;
   args.eps = static_cast<float>(shape.norm_epsilon);
   args.x = x;
   args.weight = weight;
@@ -104,9 +110,10 @@ void NormForward(const model::Shape& shape, const ConstTensor& x,
 
 void NormBackward(const model::Shape& shape, const NormBackwardArgs& args,
                   device::Stream& stream) {
+  const int64_t columns = args.columns > 0 ? args.columns : shape.hidden;
   ops::RmsNormWgradArgs wgrad;
   wgrad.rows = shape.tokens;
-  wgrad.hidden = shape.hidden;
+  wgrad.hidden = columns;
   wgrad.x = args.x;
   wgrad.rstd = args.rstd;
   wgrad.dy = args.dy;
@@ -116,7 +123,7 @@ void NormBackward(const model::Shape& shape, const NormBackwardArgs& args,
 
   ops::RmsNormDgradArgs dgrad;
   dgrad.rows = shape.tokens;
-  dgrad.hidden = shape.hidden;
+  dgrad.hidden = columns;
   dgrad.x = args.x;
   dgrad.weight = args.weight;
   dgrad.rstd = args.rstd;

@@ -40,14 +40,19 @@ void AddBias(const Linear& size, const device::ConstTensor& bias,
 void BiasWgrad(const Linear& size, const device::ConstTensor& dy,
                const Grad& dbias, device::Stream& stream);
 
-// RMSNorm over the hidden dimension.
+// RMSNorm over the hidden dimension, or over `columns`.
 void NormForward(const model::Shape& shape, const device::ConstTensor& x,
+                 const device::ConstTensor& weight, const device::Tensor& y,
+                 float* rstd, device::Stream& stream);
+void NormForward(const model::Shape& shape, int64_t columns,
+                 const device::ConstTensor& x,
                  const device::ConstTensor& weight, const device::Tensor& y,
                  float* rstd, device::Stream& stream);
 
 // Backward of one norm: dx = gradient through the norm + add (when not null),
 // and the gradient of its weight (when not null).
 struct NormBackwardArgs {
+  int64_t columns = 0;  // 0: the hidden dimension
   device::ConstTensor x;
   device::ConstTensor weight;
   const float* rstd = nullptr;

@@ -35,7 +35,8 @@ absl::Status LossDgrad(const NodeContext& ctx, device::Stream& stream) {
   backward.logits = ctx.tensor(args::kDLogits);
   backward.labels = ctx.i32(args::kDLabels);
   backward.lse = ctx.f32(args::kDLse);
-  backward.scale = static_cast<float>(s.token_loss_weight());
+  // Past the division of the logits: the gradient of the product.
+  backward.scale = static_cast<float>(s.token_loss_weight() / s.logits_divisor);
   backward.weight = ctx.f32(args::kDWeights);
   backward.d_logits = ctx.tensor(args::kDLogitsGrad);
   ops::CrossEntropyBackward(backward, stream);

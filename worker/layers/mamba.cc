@@ -3,12 +3,12 @@
 #include "worker/layers/mamba.h"
 
 #include "kernels/ops/causal_conv/causal_conv.h"
-#include "kernels/ops/elementwise/elementwise.h"
 #include "kernels/ops/gated_norm/gated_norm.h"
 #include "kernels/ops/ssm_scan/ssm_scan.h"
 #include "model/decoder.h"
 #include "worker/layers/linear.h"
 #include "worker/layers/nodes.h"
+#include "worker/layers/residual.h"
 
 namespace weft::layers {
 namespace {
@@ -156,18 +156,15 @@ absl::Status MambaForward(const NodeContext& ctx, device::Stream& stream) {
   Forward(OutSize(s), ctx.tensor(args::kGated), ctx.params[args::kOutW],
           ctx.tensor(args::kY), stream);
   AddBias(OutSize(s), ctx.params[args::kOutB], ctx.tensor(args::kY), stream);
-  ops::AddArgs residual;
-  residual.count = s.tokens * s.hidden;
-  residual.a = ctx.tensor(args::kX);
-  residual.b = ctx.tensor(args::kY);
-  residual.out = ctx.tensor(args::kY);
-  ops::Add(residual, stream);
+  AddResidual(s, ctx.tensor(args::kX), ctx.tensor(args::kY), stream);
   return absl::OkStatus();
 }
 
 absl::Status MambaDgrad(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
-  Dgrad(OutSize(s), ctx.tensor(args::kDDy), ctx.params[args::kOutW],
+  const device::ConstTensor d_branch = BranchGrad(
+      s, ctx.tensor(args::kDDy), ctx.tensor(args::kDBranchGrad), stream);
+  Dgrad(OutSize(s), d_branch, ctx.params[args::kOutW],
         ctx.tensor(args::kDScanGrad), stream);
   GatedNormDgrad(ctx, stream);
   ScanDgrad(ctx, stream);
@@ -190,11 +187,11 @@ absl::Status MambaWgrad(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
   Wgrad(InSize(s), ctx.tensor(args::kWProjectedGrad), ctx.tensor(args::kWXn),
         ctx.grads[args::kGIn], stream);
-  Wgrad(OutSize(s), ctx.tensor(args::kWDy), ctx.tensor(args::kWGated),
+  Wgrad(OutSize(s), ctx.tensor(args::kWBranchGrad), ctx.tensor(args::kWGated),
         ctx.grads[args::kGOut], stream);
   BiasWgrad(InSize(s), ctx.tensor(args::kWProjectedGrad),
             ctx.grads[args::kGInB], stream);
-  BiasWgrad(OutSize(s), ctx.tensor(args::kWDy), ctx.grads[args::kGOutB],
+  BiasWgrad(OutSize(s), ctx.tensor(args::kWBranchGrad), ctx.grads[args::kGOutB],
             stream);
   return absl::OkStatus();
 }

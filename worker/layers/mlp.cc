@@ -1,9 +1,9 @@
 // The dense feed-forward block: y = x + down(act(up(norm2(x)))).
-#include "kernels/ops/elementwise/elementwise.h"
 #include "model/decoder.h"
 #include "worker/layers/activation.h"
 #include "worker/layers/linear.h"
 #include "worker/layers/nodes.h"
+#include "worker/layers/residual.h"
 
 namespace weft::layers {
 namespace {
@@ -31,18 +31,15 @@ absl::Status MlpForward(const NodeContext& ctx, device::Stream& stream) {
   ActivationForward(s, act, stream);
   Forward(DownSize(s), ctx.tensor(args::kAct), ctx.params[args::kDownW],
           ctx.tensor(args::kY), stream);
-  ops::AddArgs residual;
-  residual.count = s.tokens * s.hidden;
-  residual.a = ctx.tensor(args::kX);
-  residual.b = ctx.tensor(args::kY);
-  residual.out = ctx.tensor(args::kY);
-  ops::Add(residual, stream);
+  AddResidual(s, ctx.tensor(args::kX), ctx.tensor(args::kY), stream);
   return absl::OkStatus();
 }
 
 absl::Status MlpDgrad(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
-  Dgrad(DownSize(s), ctx.tensor(args::kDDy), ctx.params[args::kDownW],
+  const device::ConstTensor d_branch = BranchGrad(
+      s, ctx.tensor(args::kDDy), ctx.tensor(args::kDBranchGrad), stream);
+  Dgrad(DownSize(s), d_branch, ctx.params[args::kDownW],
         ctx.tensor(args::kDActGrad), stream);
   ActivationBackwardArgs act;
   act.rows = s.tokens;
@@ -69,7 +66,7 @@ absl::Status MlpWgrad(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
   Wgrad(UpSize(s), ctx.tensor(args::kWUpGrad), ctx.tensor(args::kWXn2),
         ctx.grads[args::kGUp], stream);
-  Wgrad(DownSize(s), ctx.tensor(args::kWDy), ctx.tensor(args::kWAct),
+  Wgrad(DownSize(s), ctx.tensor(args::kWBranchGrad), ctx.tensor(args::kWAct),
         ctx.grads[args::kGDown], stream);
   return absl::OkStatus();
 }

@@ -28,8 +28,10 @@ struct Grad {
 
 // Tables that do not change during a job, in device memory.
 struct Constants {
-  const float* rope_cos = nullptr;  // [sequence, head_dim/2]
-  const float* rope_sin = nullptr;  // [sequence, head_dim/2]
+  const float* rope_cos = nullptr;  // [sequence, rotary_dim/2]
+  const float* rope_sin = nullptr;
+  const float* mla_cos = nullptr;  // [sequence, mla.rope_dim/2]
+  const float* mla_sin = nullptr;
 };
 
 // Host memory of one op, prepared before the first step. It may be read by the

@@ -181,7 +181,9 @@ std::string ShapeName(const ::testing::TestParamInfo<SmallShape>& info) {
       info.param.router_loss.global_aux > 0 ? "Global" : "",
       info.param.router_loss.z > 0 ? "Z" : "",
       info.param.loss_mask ? "MaskedOverTokens" : "",
-      info.param.bf16 ? "Bf16" : "", FrozenName(info.param.frozen));
+      info.param.scaled ? "Scaled" : "", info.param.mla ? "Latent" : "",
+      info.param.q_latent ? "Queries" : "", info.param.bf16 ? "Bf16" : "",
+      FrozenName(info.param.frozen));
 }
 
 SmallShape Dense() {
@@ -230,6 +232,17 @@ SmallShape Bf16(SmallShape shape) {
   return shape;
 }
 
+SmallShape Scaled(SmallShape shape) {
+  shape.scaled = true;
+  return shape;
+}
+
+SmallShape Latent(SmallShape shape, bool q_latent) {
+  shape.mla = true;
+  shape.q_latent = q_latent;
+  return shape;
+}
+
 SmallShape RouterLosses(model::RouterCoefficients router_loss) {
   SmallShape shape = Shared();
   shape.router_loss = router_loss;
@@ -263,7 +276,14 @@ INSTANTIATE_TEST_SUITE_P(
         FrozenIn(Mamba(Dense(), true), "*norm*"), Bf16(Mamba(Shared(), true)),
         Bf16(Dense()), Bf16(RawTied()), Bf16(Optional()),
         Bf16(SquaredRelu(Optional())), Bf16(FrozenIn(Optional(), "*norm*")),
-        Bf16(MaskedOverTokens(RouterLosses({1, 1, 1, 1})))),
+        Bf16(MaskedOverTokens(RouterLosses({1, 1, 1, 1}))), Scaled(Optional()),
+        Scaled(Dense()), Scaled(RawTied()), Bf16(Scaled(Optional())),
+        Scaled(Mamba(Dense(), true)), Latent(Dense(), false),
+        Latent(Shared(), true), Scaled(Latent(Dense(), true)),
+        Bf16(Latent(Dense(), true)), FrozenIn(Latent(Dense(), true), "*kv_*"),
+        FrozenIn(Latent(Dense(), true), "*.q_*"),
+        FrozenIn(Latent(Dense(), false), "*.q_proj"),
+        FrozenIn(Latent(Dense(), true), "*.out")),
     ShapeName);
 
 }  // namespace

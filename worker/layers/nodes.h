@@ -24,6 +24,10 @@ absl::Status MambaForward(const NodeContext& ctx, device::Stream& stream);
 absl::Status MambaDgrad(const NodeContext& ctx, device::Stream& stream);
 absl::Status MambaWgrad(const NodeContext& ctx, device::Stream& stream);
 
+absl::Status MlaForward(const NodeContext& ctx, device::Stream& stream);
+absl::Status MlaDgrad(const NodeContext& ctx, device::Stream& stream);
+absl::Status MlaWgrad(const NodeContext& ctx, device::Stream& stream);
+
 absl::Status PreDispatchForward(const NodeContext& ctx, device::Stream& stream);
 absl::Status PreDispatchDgrad(const NodeContext& ctx, device::Stream& stream);
 absl::Status PreDispatchWgrad(const NodeContext& ctx, device::Stream& stream);

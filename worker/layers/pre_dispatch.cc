@@ -168,7 +168,11 @@ void SharedGateDgrad(const NodeContext& ctx, device::Stream& stream) {
 // Adds to d_xn2.
 void SharedExpertDgrad(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
-  Dgrad(SharedDownSize(s), ctx.tensor(pd::kDDy), ctx.params[pd::kSharedDownW],
+  // Where there is one apart, combine has written it.
+  const device::Tensor& d_branch = s.residual_multiplier == 1
+                                       ? ctx.tensor(pd::kDDy)
+                                       : ctx.tensor(pd::kDBranchGrad);
+  Dgrad(SharedDownSize(s), d_branch, ctx.params[pd::kSharedDownW],
         ctx.tensor(pd::kDSharedActGrad), stream);
   ActivationBackwardArgs act;
   act.rows = s.tokens;
@@ -215,8 +219,8 @@ absl::Status PreDispatchWgrad(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
   Wgrad(SharedUpSize(s), ctx.tensor(pd::kWSharedUpGrad), ctx.tensor(pd::kWXn2),
         ctx.grads[pd::kGSharedUp], stream);
-  Wgrad(SharedDownSize(s), ctx.tensor(pd::kWDy), ctx.tensor(pd::kWSharedAct),
-        ctx.grads[pd::kGSharedDown], stream);
+  Wgrad(SharedDownSize(s), ctx.tensor(pd::kWBranchGrad),
+        ctx.tensor(pd::kWSharedAct), ctx.grads[pd::kGSharedDown], stream);
   if (!s.shared_gate) return absl::OkStatus();
   Wgrad(SharedGateSize(s), ctx.f32(pd::kWSharedGateGrad), ctx.tensor(pd::kWXn2),
         ctx.grads[pd::kGSharedGate], stream);

@@ -6,6 +6,7 @@
 #include "model/decoder.h"
 #include "worker/layers/attention.h"
 #include "worker/layers/mamba.h"
+#include "worker/layers/mla.h"
 
 namespace weft::layers {
 namespace {
@@ -43,6 +44,14 @@ absl::Status CheckPhase(const model::Shape& shape,
   if (kind == NodeKind::kMamba && phase.phase == Phase::kDgrad) {
     return CheckArg(model, phase, model::mamba::kDScratch,
                     MambaDgradScratch(shape) * kWord);
+  }
+  if (kind == NodeKind::kMla && phase.phase == Phase::kForward) {
+    return CheckArg(model, phase, model::mla::kAttnScratch,
+                    MlaForwardScratch(shape) * kWord);
+  }
+  if (kind == NodeKind::kMla && phase.phase == Phase::kDgrad) {
+    return CheckArg(model, phase, model::mla::kDAttnScratch,
+                    MlaDgradScratch(shape) * kWord);
   }
   if (kind == NodeKind::kEmbedding && phase.phase == Phase::kWgrad) {
     return CheckArg(

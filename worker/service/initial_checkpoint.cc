@@ -59,6 +59,28 @@ std::string ActivationText(const Shape& shape) {
   return shape.gated_mlp ? "swiglu" : "squared_relu";
 }
 
+// The scale that follows from the width of a head is not told apart from the
+// same one given.
+std::string SoftmaxScaleText(const Shape& shape) {
+  Shape by_default = shape;
+  by_default.softmax_scale = 0;
+  const bool latent = shape.has(model::BlockKind::kMla);
+  const double scale = latent ? shape.mla_scale() : shape.attention_scale();
+  const double other =
+      latent ? by_default.mla_scale() : by_default.attention_scale();
+  return scale == other ? "default" : Text(scale);
+}
+
+// A factor of 1 is none.
+std::string YarnText(const Shape& shape) {
+  const model::YarnShape& yarn = shape.mla.yarn;
+  if (yarn.factor == 1) return "none";
+  return absl::StrCat("[", Text(yarn.factor), ", ",
+                      Text(yarn.original_positions), ", ", Text(yarn.beta_fast),
+                      ", ", Text(yarn.beta_slow), ", ", Text(yarn.mscale), ", ",
+                      Text(yarn.mscale_all_dim), "]");
+}
+
 // What makes a model another one, as its fields are called.
 struct Field {
   const char* name;
@@ -91,6 +113,25 @@ constexpr Field kFields[] = {
      [](const Shape& s) { return Text(s.mamba.dt_min); }},
     {"mamba.time_step_max",
      [](const Shape& s) { return Text(s.mamba.dt_max); }},
+    {"attention.no_rope", [](const Shape& s) { return Text(!s.rope); }},
+    {"attention.rotary_fraction",
+     [](const Shape& s) { return Text(s.rotary_fraction); }},
+    {"attention.softmax_scale", &SoftmaxScaleText},
+    {"mla.q_lora_rank", [](const Shape& s) { return Text(s.mla.q_rank); }},
+    {"mla.kv_lora_rank", [](const Shape& s) { return Text(s.mla.kv_rank); }},
+    {"mla.qk_nope_head_dim",
+     [](const Shape& s) { return Text(s.mla.plain_dim); }},
+    {"mla.qk_rope_head_dim",
+     [](const Shape& s) { return Text(s.mla.rope_dim); }},
+    {"mla.v_head_dim", [](const Shape& s) { return Text(s.mla.v_dim); }},
+    {"mla.rope_half_split",
+     [](const Shape& s) { return Text(s.mla.half_split); }},
+    {"mla.yarn", &YarnText},
+    {"embedding_multiplier",
+     [](const Shape& s) { return Text(s.embedding_multiplier); }},
+    {"residual_multiplier",
+     [](const Shape& s) { return Text(s.residual_multiplier); }},
+    {"logits_divisor", [](const Shape& s) { return Text(s.logits_divisor); }},
     {"mlp_activation", &ActivationText},
     {"ffn_hidden_size", &DenseWidthText},
     {"moe.num_experts", [](const Shape& s) { return Text(s.experts); }},

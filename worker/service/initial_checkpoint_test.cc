@@ -58,6 +58,17 @@ TEST(CheckSameModelTest, EveryFieldThatDiffersIsNamedWithBothValues) {
        "model.attention.qkv_bias=true, the checkpoint has false"},
       {"attention { output_bias: false }", "model.attention.output_bias=true"},
       {"attention { qk_norm: false }", "model.attention.qk_norm=true"},
+      {"attention { no_rope: true }",
+       "model.attention.no_rope=false, the checkpoint has true"},
+      {"attention { rotary_fraction: 0.5 }",
+       "model.attention.rotary_fraction=1, the checkpoint has 0.5"},
+      {"attention { softmax_scale: 0.3 }",
+       "model.attention.softmax_scale=default, the checkpoint has 0.3"},
+      {"embedding_multiplier: 12",
+       "model.embedding_multiplier=1, the checkpoint has 12"},
+      {"residual_multiplier: 0.2",
+       "model.residual_multiplier=1, the checkpoint has 0.2"},
+      {"logits_divisor: 3", "model.logits_divisor=1, the checkpoint has 3"},
       {"mlp_activation: MLP_ACTIVATION_SQUARED_RELU",
        "model.mlp_activation=swiglu, the checkpoint has squared_relu"},
       {"ffn_hidden_size: 77", "the checkpoint has 77"},
@@ -96,6 +107,34 @@ TEST(CheckSameModelTest, APatternIsComparedBeforeSizes) {
                HasSubstr("model.pattern=[*-][*E][*E], the checkpoint has "
                          "MMM")));
   EXPECT_OK(CheckSameModel(Job(), ModelWith("pattern: '[*-][*E][*E]'")));
+}
+
+TEST(CheckSameModelTest, LatentAttentionIsComparedFieldByField) {
+  const auto latent = [](const std::string& changes) {
+    return ModelWith(
+        "mla { q_lora_rank: 5 kv_lora_rank: 6 qk_nope_head_dim: 4 "
+        "qk_rope_head_dim: 2 v_head_dim: 3 " +
+        changes + " }");
+  };
+  v1::TrainingJob job = Job();
+  *job.mutable_model() = latent("");
+  EXPECT_OK(CheckSameModel(job, latent("")));
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"q_lora_rank: 7", "model.mla.q_lora_rank=5, the checkpoint has 7"},
+      {"kv_lora_rank: 7", "model.mla.kv_lora_rank=6"},
+      {"v_head_dim: 4", "model.mla.v_head_dim=3"},
+      {"qk_nope_head_dim: 3", "model.mla.qk_nope_head_dim=4"},
+      {"qk_rope_head_dim: 4", "model.mla.qk_rope_head_dim=2"},
+      {"rope_half_split: true", "model.mla.rope_half_split=false"},
+      {"yarn { factor: 4 original_positions: 64 }",
+       "model.mla.yarn=none, the checkpoint has [4, 64, 32, 1, 1, 0]"},
+  };
+  for (const auto& [changes, says] : cases) {
+    EXPECT_THAT(CheckSameModel(job, latent(changes)),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr(says), Not(HasSubstr(";")))))
+        << changes;
+  }
 }
 
 TEST(CheckSameModelTest, AllDifferencesAreToldAtOnce) {

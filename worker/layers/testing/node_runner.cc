@@ -8,11 +8,11 @@
 #include "kernels/ops/cross_entropy/cross_entropy.h"
 #include "kernels/ops/elementwise/elementwise.h"
 #include "kernels/ops/random/random.h"
-#include "kernels/ops/rope/rope.h"
 #include "kernels/ops/testing/testing.h"
 #include "model/decoder.h"
 #include "model/frozen.h"
 #include "worker/layers/node_table.h"
+#include "worker/layers/rotary_tables.h"
 
 namespace weft::layers::testing {
 namespace {
@@ -66,6 +66,26 @@ model::MambaShape MakeMamba(const SmallShape& small) {
   return mamba;
 }
 
+model::MlaShape MakeMla(const SmallShape& small) {
+  model::MlaShape mla;
+  mla.q_rank = small.q_latent ? 7 : 0;
+  mla.kv_rank = 5;
+  mla.plain_dim = 3;
+  mla.rope_dim = 4;
+  mla.v_dim = 2;
+  mla.half_split = small.half_split;
+  // Of the two frequencies, the second is half slowed down.
+  if (small.yarn) mla.yarn = {8, 4096, 32, 1, 0.7, 0.4};
+  return mla;
+}
+
+void Scale(model::Shape& shape) {
+  shape.softmax_scale = 0.6;
+  shape.embedding_multiplier = 1.5;
+  shape.residual_multiplier = 0.4;
+  shape.logits_divisor = 1.3;
+}
+
 }  // namespace
 
 model::Shape MakeShape(const SmallShape& small) {
@@ -90,14 +110,19 @@ model::Shape MakeShape(const SmallShape& small) {
   shape.loss_mask = small.loss_mask;
   shape.token_loss = small.token_loss;
   shape.tie_embeddings = small.tied;
-  shape.layers.assign(
-      small.layers,
-      {small.mamba ? model::BlockKind::kMamba : model::BlockKind::kAttention,
-       small.moe ? model::BlockKind::kExperts : model::BlockKind::kMlp});
+  shape.layers.assign(small.layers, {small.mamba ? model::BlockKind::kMamba
+                                     : small.mla ? model::BlockKind::kMla
+                                                 : model::BlockKind::kAttention,
+                                     small.moe ? model::BlockKind::kExperts
+                                               : model::BlockKind::kMlp});
   if (small.mamba) {
     shape.mamba = MakeMamba(small);
     shape.layers.push_back({model::BlockKind::kMamba});
   }
+  shape.rope = small.rope;
+  shape.rotary_fraction = small.rotary_fraction;
+  if (small.scaled) Scale(shape);
+  if (small.mla) shape.mla = MakeMla(small);
   if (small.bf16) shape.compute_dtype = DType::kBf16;
   if (small.bf16) shape.gradient_dtype = DType::kBf16;
   shape.sequence = 5;
@@ -128,14 +153,9 @@ NodeRunner::NodeRunner(const model::Shape& shape, const std::string& frozen)
   param_memory_.resize(params_.size());
   writes_.resize(model_.params.size());
   FillBatch();
-  const int64_t half = shape.sequence * shape.head_dim / 2;
-  tables_.resize(2 * half);
-  std::vector<float> frequencies(shape.head_dim / 2);
-  ops::BuildRopeFrequencies(shape.head_dim, shape.rope_theta,
-                            frequencies.data());
-  ops::BuildRopeTables(shape.sequence, shape.head_dim, frequencies.data(),
-                       tables_.data(), tables_.data() + half);
-  constants_ = {tables_.data(), tables_.data() + half};
+  tables_.resize(shape.rotary_table_elements());
+  BuildRotaryTables(shape, tables_.data());
+  constants_ = RotaryTablesAt(shape, tables_.data());
   const WorkspaceSizes sizes = SizesOfWorkspace(shape);
   segments_.resize(2 * sizes.segments);
   offsets_.resize(sizes.offsets);

@@ -41,6 +41,13 @@ struct SmallShape {
   model::RouterCoefficients router_loss;
   bool loss_mask = false;  // every third label does not count
   bool token_loss = false;
+  bool scaled = false;  // every multiplier and divisor is other than 1
+  bool rope = true;
+  double rotary_fraction = 1;
+  bool mla = false;       // latent attention in place of attention
+  bool q_latent = false;  // the next three are of it
+  bool half_split = false;
+  bool yarn = false;
 };
 model::Shape MakeShape(const SmallShape& small);
 

@@ -1,0 +1,356 @@
+// The objective of a whole decoder against the definition of each block,
+// computed in double precision, a token at a time.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gtest/gtest.h"
+#include "worker/layers/testing/node_runner.h"
+
+namespace weft::layers {
+namespace {
+
+using model::BlockKind;
+using testing::MakeShape;
+using testing::NodeRunner;
+using testing::SmallShape;
+
+using Vec = std::vector<double>;
+using Rows = std::vector<Vec>;  // a row for each token
+
+Vec Part(const Vec& x, int64_t begin, int64_t size) {
+  return Vec(x.begin() + begin, x.begin() + begin + size);
+}
+
+// a + factor * b
+Vec Sum(const Vec& a, double factor, const Vec& b) {
+  Vec sum = a;
+  for (size_t i = 0; i < a.size(); ++i) sum[i] += factor * b[i];
+  return sum;
+}
+
+double Dot(const Vec& a, const Vec& b) {
+  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
+}
+
+Vec Softmax(Vec x) {
+  double sum = 0;
+  for (double& v : x) sum += v = std::exp(v);
+  for (double& v : x) v /= sum;
+  return x;
+}
+
+// Frequency i of d rotated elements; the formula in job.proto.
+double Frequency(const model::Shape& s, const model::YarnShape& yarn, double d,
+                 int64_t i) {
+  const auto dim = [&](double n) {
+    return d * std::log(yarn.original_positions / (2 * M_PI * n)) /
+           (2 * std::log(s.rope_theta));
+  };
+  const double low = std::max(std::floor(dim(yarn.beta_fast)), 0.0);
+  const double high = std::min(std::ceil(dim(yarn.beta_slow)), d - 1);
+  const double r = std::min(std::max((i - low) / (high - low), 0.0), 1.0);
+  const double plain = std::pow(s.rope_theta, -2 * i / d);
+  return yarn.factor == 1 ? plain : plain * ((1 - r) + r / yarn.factor);
+}
+
+class Oracle {
+ public:
+  Oracle(NodeRunner& runner, const model::Shape& shape)
+      : runner_(runner), s_(shape) {}
+
+  double Loss() {
+    const std::vector<int32_t> tokens = Ints("embedding.tokens");
+    const std::vector<int32_t> labels = Ints("embedding.labels");
+    Rows x;
+    for (int32_t token : tokens) {
+      const Vec row =
+          Part(Param("embedding.table"), token * s_.hidden, s_.hidden);
+      x.push_back(Sum(Vec(s_.hidden), s_.embedding_multiplier, row));
+    }
+    for (size_t layer = 0; layer < s_.layers.size(); ++layer) {
+      layer_ = absl::StrCat("layers.", layer, ".");
+      for (BlockKind block : s_.layers[layer]) Add(block, x);
+    }
+    layer_ = "";
+    double loss = 0;
+    for (size_t t = 0; t < x.size(); ++t) {
+      Vec logits = Linear(s_.tie_embeddings ? "embedding.table" : "head.output",
+                          Norm("head.norm", x[t]));
+      for (double& logit : logits) logit /= s_.logits_divisor;
+      loss -= std::log(Softmax(logits)[labels[t]]);
+    }
+    return loss / x.size();
+  }
+
+ private:
+  std::vector<int32_t> Ints(const std::string& name) {
+    std::vector<int32_t> ints(s_.tokens);
+    const auto& values = runner_.model().values;
+    for (size_t v = 0; v < values.size(); ++v) {
+      if (values[v].name != name) continue;
+      std::memcpy(ints.data(), runner_.value(v).data(),
+                  ints.size() * sizeof(int32_t));
+    }
+    return ints;
+  }
+
+  Vec Param(const std::string& name) {
+    const auto& params = runner_.model().params;
+    for (size_t p = 0; p < params.size(); ++p) {
+      if (params[p].name != layer_ + name) continue;
+      return Vec(runner_.param(p).begin(), runner_.param(p).end());
+    }
+    ADD_FAILURE() << "no parameter " << layer_ << name;
+    return {};
+  }
+
+  static Vec Multiply(const Vec& weight, const Vec& x) {
+    Vec y(weight.size() / x.size());
+    for (size_t i = 0; i < y.size(); ++i) {
+      y[i] = Dot(Part(weight, i * x.size(), x.size()), x);
+    }
+    return y;
+  }
+  Vec Linear(const std::string& name, const Vec& x) {
+    return Multiply(Param(name), x);
+  }
+
+  Vec Norm(const std::string& name, const Vec& x) {
+    const Vec weight = Param(name);
+    const double mean = Dot(x, x) / x.size();
+    Vec y = x;
+    for (size_t i = 0; i < x.size(); ++i) {
+      y[i] *= weight[i] / std::sqrt(mean + s_.norm_epsilon);
+    }
+    return y;
+  }
+
+  void Add(BlockKind block, Rows& x) {
+    Rows branch;
+    if (block == BlockKind::kAttention) branch = Attention(x);
+    if (block == BlockKind::kMla) branch = Latent(x);
+    if (block == BlockKind::kMlp) {
+      for (const Vec& row : x) {
+        branch.push_back(FeedForward(Param("mlp.gate_up"), Param("mlp.down"),
+                                     Norm("norm2", row)));
+      }
+    }
+    if (block == BlockKind::kExperts) {
+      for (const Vec& row : x) branch.push_back(Experts(Norm("norm2", row)));
+    }
+    for (size_t t = 0; t < x.size(); ++t) {
+      x[t] = Sum(x[t], s_.residual_multiplier, branch[t]);
+    }
+  }
+
+  static Vec FeedForward(const Vec& up, const Vec& down, const Vec& x) {
+    const Vec both = Multiply(up, x);
+    Vec act(both.size() / 2);
+    for (size_t i = 0; i < act.size(); ++i) {
+      act[i] = both[i] / (1 + std::exp(-both[i])) * both[act.size() + i];
+    }
+    return Multiply(down, act);
+  }
+
+  Vec Experts(const Vec& x) {
+    const Vec scores = Softmax(Linear("router", x));
+    std::vector<int64_t> order(scores.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(),
+              [&](int64_t a, int64_t b) { return scores[a] > scores[b]; });
+    order.resize(s_.top_k);
+    double sum = 0;
+    for (int64_t e : order) sum += scores[e];
+    const Vec up = Param("experts.gate_up");
+    const Vec down = Param("experts.down");
+    const int64_t up_size = up.size() / s_.experts;
+    const int64_t down_size = down.size() / s_.experts;
+    Vec y = s_.shared_ffn > 0
+                ? FeedForward(Param("shared_gate_up"), Param("shared_down"), x)
+                : Vec(s_.hidden);
+    for (int64_t e : order) {
+      y = Sum(y, scores[e] / (s_.renormalize_top_k ? sum : 1),
+              FeedForward(Part(up, e * up_size, up_size),
+                          Part(down, e * down_size, down_size), x));
+    }
+    return y;
+  }
+
+  // Rotates the pairs (x[i], x[i + d/2]) of the first `d` elements.
+  Vec Rotated(Vec x, int64_t d, const model::YarnShape& yarn, int64_t token) {
+    for (int64_t i = 0; i < d / 2; ++i) {
+      const double angle = token % s_.sequence * Frequency(s_, yarn, d, i);
+      const double m = yarn.rotation_magnitude();
+      const double a = x[i];
+      const double b = x[i + d / 2];
+      x[i] = m * (a * std::cos(angle) - b * std::sin(angle));
+      x[i + d / 2] = m * (b * std::cos(angle) + a * std::sin(angle));
+    }
+    return x;
+  }
+
+  // Causal attention of one head.
+  Rows Head(const Rows& q, const Rows& k, const Rows& v, double scale) {
+    Rows out;
+    for (int64_t t = 0; t < s_.tokens; ++t) {
+      const int64_t first = t - t % s_.sequence;
+      Vec scores;
+      for (int64_t u = first; u <= t; ++u) {
+        scores.push_back(scale * Dot(q[t], k[u]));
+      }
+      const Vec p = Softmax(scores);
+      Vec sum(v[t].size());
+      for (int64_t u = first; u <= t; ++u) sum = Sum(sum, p[u - first], v[u]);
+      out.push_back(sum);
+    }
+    return out;
+  }
+
+  // out_proj of heads side by side.
+  Rows Project(const std::vector<Rows>& heads) {
+    Rows y;
+    for (int64_t t = 0; t < s_.tokens; ++t) {
+      Vec row;
+      for (const Rows& head : heads) {
+        row.insert(row.end(), head[t].begin(), head[t].end());
+      }
+      y.push_back(Linear("out", row));
+    }
+    return y;
+  }
+
+  Rows Attention(const Rows& x) {
+    const int64_t d = s_.head_dim;
+    std::vector<Rows> heads;
+    for (int64_t head = 0; head < s_.heads; ++head) {
+      const int64_t group = head / (s_.heads / s_.kv_heads);
+      Rows q, k, v;
+      for (int64_t t = 0; t < s_.tokens; ++t) {
+        const Vec qkv = Linear("qkv", Norm("norm1", x[t]));
+        const auto at = [&](int64_t index) { return Part(qkv, index * d, d); };
+        q.push_back(Rotated(at(head), s_.rotary_dim(), {}, t));
+        k.push_back(Rotated(at(s_.heads + group), s_.rotary_dim(), {}, t));
+        v.push_back(at(s_.heads + s_.kv_heads + group));
+      }
+      heads.push_back(Head(q, k, v, s_.attention_scale()));
+    }
+    return Project(heads);
+  }
+
+  // [plain, rope] with the rope rotated.
+  Vec WithRotated(const Vec& plain, const Vec& rope, int64_t token) {
+    Vec split = rope;
+    const int64_t half = rope.size() / 2;
+    for (size_t i = 0; i < rope.size() && !s_.mla.half_split; ++i) {
+      split[i / 2 + i % 2 * half] = rope[i];
+    }
+    const Vec rotated = Rotated(split, rope.size(), s_.mla.yarn, token);
+    Vec row = plain;
+    row.insert(row.end(), rotated.begin(), rotated.end());
+    return row;
+  }
+
+  Rows Latent(const Rows& x) {
+    const model::MlaShape& m = s_.mla;
+    std::vector<Rows> heads;
+    for (int64_t head = 0; head < s_.heads; ++head) {
+      Rows q, k, v;
+      for (int64_t t = 0; t < s_.tokens; ++t) {
+        const Vec xn = Norm("norm1", x[t]);
+        const Vec all_q =
+            m.q_rank > 0 ? Linear("q_up", Norm("q_norm", Linear("q_down", xn)))
+                         : Linear("q_proj", xn);
+        const Vec down = Linear("kv_down", xn);
+        const Vec kv =
+            Linear("kv_up", Norm("kv_norm", Part(down, 0, m.kv_rank)));
+        const int64_t q_at = head * (m.plain_dim + m.rope_dim);
+        const int64_t kv_at = head * (m.plain_dim + m.v_dim);
+        q.push_back(WithRotated(Part(all_q, q_at, m.plain_dim),
+                                Part(all_q, q_at + m.plain_dim, m.rope_dim),
+                                t));
+        k.push_back(WithRotated(Part(kv, kv_at, m.plain_dim),
+                                Part(down, m.kv_rank, m.rope_dim), t));
+        v.push_back(Part(kv, kv_at + m.plain_dim, m.v_dim));
+      }
+      heads.push_back(Head(q, k, v, s_.mla_scale()));
+    }
+    return Project(heads);
+  }
+
+  NodeRunner& runner_;
+  const model::Shape& s_;
+  std::string layer_;
+};
+
+class DecoderOracleTest : public ::testing::TestWithParam<SmallShape> {};
+
+TEST_P(DecoderOracleTest, ObjectiveIsThatOfTheDefinition) {
+  const model::Shape shape = MakeShape(GetParam());
+  NodeRunner runner(shape);
+  ASSERT_OK(runner.Forward());
+  const double expected = Oracle(runner, shape).Loss();
+  EXPECT_NEAR(runner.objective() / expected, 1, 5e-6);
+}
+
+// Each number is rounded to 2^-9 at most, a few dozen times on the way.
+TEST_P(DecoderOracleTest, InBf16ItIsNear) {
+  SmallShape narrow = GetParam();
+  narrow.bf16 = true;
+  const model::Shape shape = MakeShape(narrow);
+  NodeRunner runner(shape);
+  ASSERT_OK(runner.Forward());
+  const double expected = Oracle(runner, shape).Loss();
+  EXPECT_NEAR(runner.objective() / expected, 1, 0.02);
+}
+
+SmallShape Make(bool moe, bool scaled) {
+  SmallShape shape;
+  shape.moe = moe;
+  shape.layers = 2;
+  shape.shared_ffn = moe ? 6 : 0;
+  shape.scaled = scaled;
+  return shape;
+}
+
+SmallShape Rope(SmallShape shape, bool rope, double fraction) {
+  shape.rope = rope;
+  shape.rotary_fraction = fraction;
+  return shape;
+}
+
+SmallShape Latent(SmallShape shape, bool q_latent, bool half_split, bool yarn) {
+  shape.mla = true;
+  shape.q_latent = q_latent;
+  shape.half_split = half_split;
+  shape.yarn = yarn;
+  return shape;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, DecoderOracleTest,
+    ::testing::Values(Make(false, false), Make(true, false), Make(false, true),
+                      Make(true, true), Rope(Make(false, false), false, 1),
+                      Rope(Make(false, true), true, 1.0 / 3),
+                      Latent(Make(false, false), false, false, false),
+                      Latent(Make(false, false), true, true, false),
+                      Latent(Make(false, false), false, false, true),
+                      Latent(Make(true, true), true, false, true),
+                      Latent(Make(false, true), false, true, true)),
+    [](const ::testing::TestParamInfo<SmallShape>& info) {
+      return absl::StrCat(
+          info.param.moe ? "Moe" : "Dense", info.param.scaled ? "Scaled" : "",
+          info.param.rope ? "" : "NoRope",
+          info.param.rotary_fraction < 1 ? "Fraction" : "",
+          info.param.mla ? "Latent" : "", info.param.q_latent ? "Queries" : "",
+          info.param.half_split ? "HalfSplit" : "",
+          info.param.yarn ? "Yarn" : "");
+    });
+
+}  // namespace
+}  // namespace weft::layers
