@@ -64,6 +64,14 @@ void AddSpeed(const BenchSteps& measured, Json& report) {
       {"median", seconds}, {"min", *least}, {"max", *most}};
 }
 
+Json HeldOf(const Metrics& step) {
+  Json held = Json::object();
+  for (const v1::MemoryUse& use : step.memory()) {
+    held[use.category()] = use.bytes();
+  }
+  return held;
+}
+
 double HostWaits(const Metrics& step) { return step.host_waits(); }
 double Allocations(const Metrics& step) { return step.allocations(); }
 
@@ -117,6 +125,7 @@ Json Report(const BenchSteps& measured, const v1::MemoryPlan& memory) {
   report["allocations_in_a_step"] = Most(steps, &Allocations);
   report["peak_device_bytes"] = steps.back().peak_device_bytes();
   report["memory_bytes"] = MemoryOf(memory);
+  report["device_memory_bytes"] = HeldOf(steps.back());
   report["expert_imbalance"] = MedianOf(steps, &Metrics::expert_imbalance);
   return report;
 }

@@ -7,10 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "client/bench.h"
+#include "client/bench_ops.h"
+#include "client/ceilings.h"
 #include "client/follow.h"
 #include "client/job_file.h"
 #include "client/report.h"
 #include "client/simulation_commands.h"
+#include "client/step_trace.h"
+#include "schedule/plan.h"
 
 namespace weft::client {
 namespace {
@@ -19,7 +23,7 @@ namespace {
 struct Timed {
   BenchSteps measured;
   v1::MemoryPlan memory;
-  std::string id;
+  v1::Job ended;
 };
 
 v1::TrainingJob JobToTime(v1::TrainingJob job,
@@ -34,9 +38,7 @@ v1::TrainingJob JobToTime(v1::TrainingJob job,
   optimizer.clear_wsd_shape();
   job.clear_eval();
   job.clear_output();
-  if (!options.trace.empty()) {
-    job.mutable_output()->set_trace_step(options.steps);
-  }
+  job.mutable_output()->set_trace_step(options.steps);
   job.mutable_guards()->set_replica_check_steps(0);
   job.mutable_guards()->set_stuck_parameter_steps(0);
   if (options.is_balanced) job.mutable_bench()->set_balanced_routing(true);
@@ -55,14 +57,14 @@ absl::StatusOr<Timed> Run(CoordinatorClient& client, v1::TrainingJob job,
   *request.mutable_job() = job;
   ASSIGN_OR_RETURN(const v1::SubmitJobResponse submitted,
                    client.SubmitJob(std::move(request)));
-  timed.id = submitted.job().id();
   timed.measured.job = std::move(job);
   const auto note = [&](const v1::WatchJobResponse& message) {
     if (message.has_step() && message.step().step() > warmup) {
       timed.measured.steps.push_back(message.step());
     }
   };
-  ASSIGN_OR_RETURN(const v1::Job ended, Follow(client, timed.id, {}, note));
+  ASSIGN_OR_RETURN(timed.ended, Follow(client, submitted.job().id(), {}, note));
+  const v1::Job& ended = timed.ended;
   if (ended.state() != v1::JOB_STATE_SUCCEEDED) {
     return absl::AbortedError(absl::StrCat(
         "job ", ended.id(), " did not succeed: ", ended.message()));
@@ -93,8 +95,37 @@ absl::Status AddHidden(CoordinatorClient& client, const Timed& normal,
   return absl::OkStatus();
 }
 
-void Print(Session& session, const nlohmann::ordered_json& report) {
+// What the workers of a job say of their device; empty when none is there.
+std::string DeviceOf(CoordinatorClient& client, const v1::Job& job) {
+  const auto workers = client.ListWorkers();
+  if (!workers.ok() || job.workers().empty()) return "";
+  for (const v1::Worker& worker : workers->workers()) {
+    if (worker.id() == job.workers(0)) return worker.device();
+  }
+  return "";
+}
+
+// Where the time of the traced step went.
+struct OpReport {
+  std::vector<OpKindTime> kinds;
+  const Ceilings* ceilings = nullptr;
+};
+
+absl::StatusOr<OpReport> ReadOps(CoordinatorClient& client,
+                                 const v1::Job& job) {
+  ASSIGN_OR_RETURN(const schedule::Plan plan, schedule::Compile(job.spec()));
+  ASSIGN_OR_RETURN(const StepTrace trace, ReadStepTrace(job, plan));
+  OpReport report;
+  report.ceilings =
+      FindCeilings(DeviceOf(client, job), plan.shape.compute_dtype);
+  report.kinds = OpKindTimes(trace.step, report.ceilings);
+  return report;
+}
+
+void Print(Session& session, const OpReport& ops,
+           nlohmann::ordered_json report) {
   if (IsForScripts(session.format)) {
+    report["ops"] = OpKindJson(ops.kinds);
     session.out << report.dump() << "\n";
     return;
   }
@@ -102,6 +133,9 @@ void Print(Session& session, const nlohmann::ordered_json& report) {
     session.out << key << ": "
                 << (value.is_string() ? value.get<std::string>() : value.dump())
                 << "\n";
+  }
+  if (!ops.kinds.empty()) {
+    session.out << "\n" << OpKindTable(ops.kinds, ops.ceilings);
   }
 }
 
@@ -128,9 +162,14 @@ ExitCode Bench(Session& session, const BenchCommandOptions& options) {
         AddHidden(*client, *timed, options.warmup, report);
     if (!status.ok()) return ReportError(session.err, status);
   }
-  Print(session, report);
+  // Ranks on several hosts share no clock, and their folder may be elsewhere.
+  const absl::StatusOr<OpReport> ops = ReadOps(*client, timed->ended);
+  if (!ops.ok()) {
+    session.err << "no times of ops: " << ops.status().message() << "\n";
+  }
+  Print(session, ops.value_or(OpReport()), std::move(report));
   if (options.trace.empty()) return kExitOk;
-  return Trace(session, timed->id, options.trace);
+  return Trace(session, timed->ended.id(), options.trace);
 }
 
 }  // namespace weft::client

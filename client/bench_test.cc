@@ -21,6 +21,9 @@ v1::StepMetrics Step(double seconds) {
   v1::StreamTime& compute = *step.add_streams();
   compute.set_stream("compute");
   compute.set_busy_seconds(seconds / 2);
+  v1::MemoryUse& workspace = *step.add_memory();
+  workspace.set_category("workspace");
+  workspace.set_bytes(512);
   return step;
 }
 
@@ -55,6 +58,7 @@ TEST(BenchTest, NumbersAreMediansOverTheSteps) {
   EXPECT_TRUE(report["fsdp_overlapped_share"].is_null());
   EXPECT_EQ(report["host_waits_in_a_step"], 2);
   EXPECT_EQ(report["routing"], "natural");
+  EXPECT_EQ(report["device_memory_bytes"]["workspace"], 512);
 }
 
 TEST(BenchTest, HiddenShareIsWhatTheAllToAllsDoNotCostTheStep) {

@@ -12,21 +12,21 @@ namespace {
 
 constexpr int64_t kFloat = sizeof(float);
 
-// Bytes of routed values live while the op runs at which most bytes are.
-int64_t RoutedAtPeak(const model::ModelDecl& model, const Program& program) {
+// Bytes of values that `counts` names, live while the op runs at which most
+// bytes are.
+template <typename Predicate>
+int64_t BytesAtPeak(const Program& program, Predicate counts) {
   const std::vector<int64_t> live = LiveBytes(program);
   const int peak = std::max_element(live.begin(), live.end()) - live.begin();
   const std::vector<Lifetime> lifetimes = Lifetimes(program);
-  int64_t routed = 0;
+  int64_t bytes = 0;
   for (int v = 0; v < program.values.size(); ++v) {
     const bool is_live = lifetimes[v].first >= 0 &&
                          lifetimes[v].first <= peak &&
                          peak <= lifetimes[v].last;
-    if (is_live && IsRouted(model, program.values[v])) {
-      routed += program.values[v].bytes;
-    }
+    if (is_live && counts(program.values[v])) bytes += program.values[v].bytes;
   }
-  return routed;
+  return bytes;
 }
 
 // What stays beside the arena and the state: one reduced slice on its way to
@@ -83,11 +83,18 @@ bool IsRouted(const model::ModelDecl& model, const Value& value) {
          model.values[value.decl].rows == model::Rows::kReceived;
 }
 
+int64_t GatheredAtPeak(const Program& program) {
+  return BytesAtPeak(program, [](const Value& value) {
+    return value.kind == ValueKind::kGathered;
+  });
+}
+
 v1::MemoryPlan PlanMemory(const Plan& plan) {
   v1::MemoryPlan memory;
   AddState(plan, memory);
   const Program& largest = LargestProgram(plan);
-  const int64_t routed = RoutedAtPeak(plan.model, largest);
+  const int64_t routed = BytesAtPeak(
+      largest, [&](const Value& value) { return IsRouted(plan.model, value); });
   memory.set_routed_values(routed);
   memory.set_static_values(largest.arena_bytes - routed + StagingBytes(plan));
   return memory;

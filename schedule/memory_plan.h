@@ -17,6 +17,9 @@ bool IsRouted(const model::ModelDecl& model, const Value& value);
 // are, at the bound of their rows; what else the arena holds counts as static.
 v1::MemoryPlan PlanMemory(const Plan& plan);
 
+// Bytes of gathered buckets in a program's arena when most bytes are alive.
+int64_t GatheredAtPeak(const Program& program);
+
 // The program of a plan whose arena is the largest: all share its memory.
 const Program& LargestProgram(const Plan& plan);
 

@@ -192,6 +192,7 @@ absl::StatusOr<std::vector<LibraryVersion>> ReadLibraries(
 }
 
 worker::v1::Register Identity(const std::string& http_address,
+                              const std::string& model,
                               const std::vector<LibraryVersion>& libraries) {
   worker::v1::Register identity;
   identity.set_worker_id(absl::GetFlag(FLAGS_worker_id));
@@ -201,7 +202,8 @@ worker::v1::Register Identity(const std::string& http_address,
   gethostname(host, sizeof(host) - 1);
   identity.set_host(host);
   identity.set_pid(getpid());
-  identity.set_device(absl::GetFlag(FLAGS_device));
+  identity.set_device(absl::StrCat(absl::GetFlag(FLAGS_device),
+                                   model.empty() ? "" : " ", model));
   identity.set_device_memory_bytes(absl::GetFlag(FLAGS_device_memory));
   identity.set_http_address(http_address);
   for (const LibraryVersion& library : libraries) {
@@ -261,11 +263,14 @@ absl::Status Serve(const DeviceRankOptions& rank_options) {
   RETURN_IF_ERROR(rank_options.backend->Check(rank_options.ordinal));
   ASSIGN_OR_RETURN(const std::vector<LibraryVersion> libraries,
                    ReadLibraries(*rank_options.backend));
+  ASSIGN_OR_RETURN(const std::string model,
+                   rank_options.backend->Model(rank_options.ordinal));
   Beat(daemon, health.get());
   const Ticker pulse(kPulse, [&] { Beat(daemon, health.get()); });
   Attachment::Options attach;
   attach.coordinator = absl::GetFlag(FLAGS_coordinator);
-  attach.identity = Identity(http == nullptr ? "" : http->address(), libraries);
+  attach.identity =
+      Identity(http == nullptr ? "" : http->address(), model, libraries);
   attach.outbox = &outbox;
   attach.handler = &daemon;
   attach.figures = figures;

@@ -31,6 +31,7 @@ class FakeBackend : public Backend {
   absl::StatusOr<std::vector<LibraryVersion>> libraries() const override {
     return None();
   }
+  absl::StatusOr<std::string> Model(int) const override { return None(); }
   absl::Status Check(int) const override { return None(); }
   bool returns_pages() const override { return false; }
   absl::StatusOr<std::unique_ptr<device::Device>> CreateDevice(

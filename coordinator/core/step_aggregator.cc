@@ -48,6 +48,12 @@ absl::Status CheckEqual(const std::vector<v1::StepMetrics>& by_rank,
       by_rank[0].step(), name, expected, absl::StrJoin(differing, ", ")));
 }
 
+int64_t BytesOf(const v1::StepMetrics& metrics) {
+  int64_t bytes = 0;
+  for (const v1::MemoryUse& use : metrics.memory()) bytes += use.bytes();
+  return bytes;
+}
+
 v1::StepMetrics Combine(const std::vector<v1::StepMetrics>& by_rank) {
   v1::StepMetrics all = by_rank[0];
   for (size_t rank = 1; rank < by_rank.size(); ++rank) {
@@ -73,6 +79,7 @@ v1::StepMetrics Combine(const std::vector<v1::StepMetrics>& by_rank) {
       stream.set_busy_seconds(
           std::max(stream.busy_seconds(), one.streams(s).busy_seconds()));
     }
+    if (BytesOf(one) > BytesOf(all)) *all.mutable_memory() = one.memory();
     all.set_expert_imbalance(
         std::max(all.expert_imbalance(), one.expert_imbalance()));
   }

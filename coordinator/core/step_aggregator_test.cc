@@ -83,6 +83,21 @@ TEST(StepAggregatorTest, NamesRanksThatDisagreeOnTheObjective) {
                              HasSubstr("rank 1 has 0.5"))));
 }
 
+TEST(StepAggregatorTest, MemoryIsThatOfTheRankWithMost) {
+  StepAggregator aggregator(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    v1::StepMetrics report = Report(1);
+    for (int64_t bytes : {rank == 1 ? 70 : 10, rank == 2 ? 30 : 20}) {
+      report.add_memory()->set_bytes(bytes);
+    }
+    ASSERT_OK_AND_ASSIGN(const auto all, aggregator.Add(rank, report));
+    if (rank < 2) continue;
+    ASSERT_EQ(all->memory_size(), 2);
+    EXPECT_EQ(all->memory(0).bytes(), 70);
+    EXPECT_EQ(all->memory(1).bytes(), 20);
+  }
+}
+
 TEST(StepAggregatorTest, NamesRanksThatDisagree) {
   StepAggregator aggregator(3);
   ASSERT_OK(aggregator.Add(0, Report(1, 0.5)));

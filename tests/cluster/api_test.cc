@@ -194,6 +194,7 @@ TEST_F(ApiTest, WorkersAreDistinctProcessesAndBusyWithTheJobTheyRun) {
     EXPECT_EQ(worker.state(), v1::WORKER_STATE_BUSY);
     EXPECT_EQ(worker.job_id(), job.id());
     EXPECT_EQ(worker.device(), "cpu");
+    EXPECT_EQ(worker.libraries_size(), 2);
     pids.insert(worker.pid());
     ranks.insert(worker.rank());
   }

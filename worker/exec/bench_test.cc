@@ -1,5 +1,7 @@
 // What a step tells about itself, and steps that are changed to be timed.
 #include <cstdint>
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -50,6 +52,33 @@ TEST(BenchTest, AStepCountsItsWaitsAndTakesNoMemory) {
     EXPECT_GT(step.streams(0).busy_seconds(), 0);
     EXPECT_LE(step.streams(0).busy_seconds(), step.step_seconds());
   }
+}
+
+TEST(BenchTest, AStepSaysWhatDeviceMemoryHolds) {
+  TinyJob tiny;
+  tiny.world = 2;
+  tiny.ep = 2;
+  LocalWorldOptions options;
+  options.job = MakeJob(tiny);
+  ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(std::move(options)));
+  ASSERT_OK_AND_ASSIGN(const auto results, world->RunSteps(1));
+  const v1::StepMetrics& step = results[0][0].metrics;
+  std::map<std::string, int64_t> memory;
+  int64_t all = 0;
+  for (const v1::MemoryUse& use : step.memory()) {
+    memory[use.category()] = use.bytes();
+    all += use.bytes();
+  }
+  EXPECT_EQ(memory.size(), 7);
+  EXPECT_EQ(all, world->device(0).bytes_in_use());
+  using device::MemoryCategory;
+  EXPECT_EQ(memory["optimizer"],
+            world->device(0).bytes_in_use(MemoryCategory::kOptimizer));
+  EXPECT_GT(memory["gathered"], 0);
+  EXPECT_GT(memory["activations"], 0);
+  EXPECT_EQ(memory["activations"] + memory["gathered"],
+            world->device(0).bytes_in_use(MemoryCategory::kArena));
+  EXPECT_EQ(memory["workspace"], 0);  // a CPU's streams have none
 }
 
 TEST(BenchTest, BalancedRoutingGivesAllExpertsAsMuch) {

@@ -131,6 +131,7 @@ absl::Status EngineImpl::RunStep(int64_t step, int64_t control_word,
   result->is_tapped = taps;
   FillMetrics(program, begin_ns, options_.clock->MonotonicNanos(), result);
   FillCounters(before, result->metrics);
+  FillMemory(result->metrics);
   return Annotate(CheckGuards(step), absl::StrCat("step ", step));
 }
 
@@ -274,6 +275,26 @@ void EngineImpl::FillCounters(const device::DeviceCounters& before,
   metrics.set_host_waits(after.host_waits - before.host_waits -
                          schedule::kNumStreams);
   metrics.set_allocations(after.allocations - before.allocations);
+}
+
+void EngineImpl::FillMemory(v1::StepMetrics& metrics) const {
+  metrics.clear_memory();
+  const auto add = [&](const char* category, int64_t bytes) {
+    v1::MemoryUse& use = *metrics.add_memory();
+    use.set_category(category);
+    use.set_bytes(bytes);
+  };
+  const auto held = [&](device::MemoryCategory category) {
+    return options_.device->bytes_in_use(category);
+  };
+  using device::MemoryCategory;
+  add("parameters", held(MemoryCategory::kParameters));
+  add("gradients", held(MemoryCategory::kGradients));
+  add("optimizer", held(MemoryCategory::kOptimizer));
+  add("activations", held(MemoryCategory::kArena) - gathered_bytes_);
+  add("gathered", gathered_bytes_);
+  add("workspace", workspace_bytes_);
+  add("staging", held(MemoryCategory::kStaging) - workspace_bytes_);
 }
 
 double EngineImpl::ExpertImbalance() const {

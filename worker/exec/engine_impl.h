@@ -124,6 +124,7 @@ class EngineImpl : public Engine {
                    StepResult* result);
   void FillCounters(const device::DeviceCounters& before,
                     v1::StepMetrics& metrics) const;
+  void FillMemory(v1::StepMetrics& metrics) const;
   double ExpertImbalance() const;
   absl::Status WriteFragments(const std::vector<fsdp::BucketView>& held,
                               std::optional<int64_t> step,
@@ -165,7 +166,9 @@ class EngineImpl : public Engine {
   std::unique_ptr<RoutingLog> routing_log_;  // null: nobody asks for it
   bool has_tapped_ = false;                  // its step has run
   bool is_tapped_ = false;                   // the latest step was that
-  int64_t resident_bytes_ = 0;  // parameters, gradients, optimizer, staging
+  int64_t resident_bytes_ = 0;   // parameters, gradients, optimizer, staging
+  int64_t workspace_bytes_ = 0;  // of streams; counted as staging, too
+  int64_t gathered_bytes_ = 0;   // of the arena, at the peak of a step
 
   // Of the step that runs.
   Mode mode_ = Mode::kTrain;

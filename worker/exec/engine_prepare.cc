@@ -8,6 +8,7 @@
 #include "fsdp/runtime/initialize.h"
 #include "kernels/ops/elementwise/elementwise.h"
 #include "model/decoder.h"
+#include "schedule/memory_plan.h"
 #include "schedule/verifier.h"
 #include "worker/exec/engine_impl.h"
 #include "worker/exec/load_weights.h"
@@ -262,6 +263,7 @@ absl::Status EngineImpl::AllocateMemory() {
     host_arena = std::max(host_arena, (*other)->host_arena_bytes);
   }
   ASSIGN_OR_RETURN(arena_, device.Allocate(arena, MemoryCategory::kArena));
+  gathered_bytes_ = schedule::GatheredAtPeak(options_.train);
   ASSIGN_OR_RETURN(host_arena_, device.AllocateHost(host_arena));
   ASSIGN_OR_RETURN(tables_,
                    device.Allocate(shape.rotary_table_elements() * kFloat,
@@ -293,11 +295,15 @@ absl::Status EngineImpl::AllocateMemory() {
 }
 
 absl::Status EngineImpl::CreateStreams() {
+  const int64_t before =
+      options_.device->bytes_in_use(MemoryCategory::kStaging);
   for (int s = 0; s < schedule::kNumStreams; ++s) {
     const auto kind = static_cast<schedule::StreamKind>(s);
     ASSIGN_OR_RETURN(streams_[s],
                      options_.device->CreateStream(schedule::Name(kind)));
   }
+  workspace_bytes_ =
+      options_.device->bytes_in_use(MemoryCategory::kStaging) - before;
   return absl::OkStatus();
 }
 

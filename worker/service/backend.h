@@ -77,6 +77,9 @@ class Backend {
   // What it is built on, as it is linked into this process.
   virtual absl::StatusOr<std::vector<LibraryVersion>> libraries() const = 0;
 
+  // What the device is, e.g. "NVIDIA H200"; empty: no more than its kind.
+  virtual absl::StatusOr<std::string> Model(int ordinal) const = 0;
+
   // Whether this machine can run it; the error says what is missing.
   virtual absl::Status Check(int ordinal) const = 0;
 

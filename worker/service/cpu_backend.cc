@@ -45,6 +45,8 @@ class Cpu : public Backend {
                                        ops::OneDnnVersion()};
   }
 
+  absl::StatusOr<std::string> Model(int ordinal) const override { return ""; }
+
   absl::Status Check(int ordinal) const override {
     if (ordinal != 0) {
       return absl::InvalidArgumentError(absl::StrCat(

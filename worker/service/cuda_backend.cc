@@ -82,6 +82,10 @@ class Cuda : public Backend {
     return all;
   }
 
+  absl::StatusOr<std::string> Model(int ordinal) const override {
+    return device::CudaDeviceName(ordinal);
+  }
+
   absl::Status Check(int ordinal) const override {
     ASSIGN_OR_RETURN(const std::string description,
                      device::DescribeCudaDevice(ordinal));

@@ -159,6 +159,11 @@ absl::StatusOr<std::string> DescribeCudaDevice(int ordinal) {
                       " multiprocessors=", properties.multiProcessorCount);
 }
 
+absl::StatusOr<std::string> CudaDeviceName(int ordinal) {
+  ASSIGN_OR_RETURN(const cudaDeviceProp properties, FindDevice(ordinal));
+  return std::string(properties.name);
+}
+
 absl::StatusOr<std::vector<LibraryVersion>> CudaVersions() {
   int driver = 0;
   int runtime = 0;

@@ -53,6 +53,9 @@ absl::StatusOr<int> CountCudaDevices();
 // of CreateCudaDevice().
 absl::StatusOr<std::string> DescribeCudaDevice(int ordinal);
 
+// E.g. "NVIDIA H200". Errors are those of CreateCudaDevice().
+absl::StatusOr<std::string> CudaDeviceName(int ordinal);
+
 // Of CUDA's driver and runtime. What CUDA says when there is no driver.
 absl::StatusOr<std::vector<LibraryVersion>> CudaVersions();
 
