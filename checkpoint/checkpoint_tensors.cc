@@ -97,7 +97,11 @@ absl::Status CheckpointTensors::Check(
     const model::ModelDecl& decl, const std::set<std::string>& spare) const {
   Problems problems;
   std::set<std::string> known = spare;
-  for (const model::ParamDecl& param : decl.params) {
+  std::vector<model::ParamDecl> params = decl.params;
+  for (const model::ExpertBiasDecl& bias : decl.expert_biases) {
+    params.push_back(bias.AsParameter());
+  }
+  for (const model::ParamDecl& param : params) {
     const auto slices = names_(param);
     if (!slices.ok()) {
       problems.Add("not in the checkpoint's model",

@@ -30,7 +30,8 @@ class CheckpointTensors {
   // Null when there is none of that name.
   const SafetensorsView* Find(const std::string& name) const;
 
-  // OK when the tensors are the parameters of `decl`, all of them and, but for
+  // OK when the tensors are the parameters and biases of experts of `decl`, all
+  // of them and, but for
   // those of `spare`, no others. INVALID_ARGUMENT naming tensors that are
   // missing, left over or of another shape than the declaration's parameters
   // (the first few of each), or of a type that Read() does not take.

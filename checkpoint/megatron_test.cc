@@ -127,6 +127,27 @@ TEST_F(MegatronCheckpointTest, HeadsAndExpertsComeInOurOrder) {
   EXPECT_THAT(Read(*checkpoint, "embedding.table"), ElementsAre(0, 1, 2));
 }
 
+TEST_F(MegatronCheckpointTest, TheBiasOfExpertsBelongsToTheModel) {
+  constexpr char kBias[] = "decoder.layers.0.mlp.router.expert_bias";
+  shape_.sigmoid_scores = true;
+  shape_.expert_bias = true;
+  const model::ModelDecl biased = model::DeclareDecoder(shape_);
+  ASSERT_EQ(biased.expert_biases.size(), 1);
+  EXPECT_THAT(Open()->Check(biased),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr(absl::StrCat("missing: ", kBias))));
+  tensors_[kBias] = Counting({2}, 7);
+  const auto checkpoint = Open();
+  EXPECT_OK(checkpoint->Check(biased));
+  EXPECT_THAT(checkpoint->Check(decl_),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr(absl::StrCat("left over: ", kBias))));
+  std::vector<float> values(2);
+  ASSERT_OK(checkpoint->Read(biased.expert_biases[0].AsParameter(), 0,
+                             absl::MakeSpan(values)));
+  EXPECT_THAT(values, ElementsAre(7, 8));
+}
+
 TEST_F(MegatronCheckpointTest, AnyPartOfASliceCanBeRead) {
   const auto checkpoint = Open();
   ASSERT_NE(checkpoint, nullptr);

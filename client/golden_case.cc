@@ -22,6 +22,12 @@ namespace {
 // Sequences of each microbatch on one rank.
 absl::StatusOr<std::vector<int64_t>> MicrobatchesOf(
     const GoldenCase& golden, const GoldenOptions& options) {
+  if (golden.job.model().moe().has_capacity() && options.world > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        golden.name, ": world=", options.world,
+        " must be 1: experts have a capacity, which is of the tokens of a "
+        "rank"));
+  }
   if (!golden.microbatches.empty()) {
     if (options.microbatch > 0) {
       return absl::InvalidArgumentError(
@@ -83,6 +89,10 @@ std::string MaskPrefix(const std::string& prefix) {
   return absl::StrCat(prefix, ".loss-mask");
 }
 
+std::string PaddingPrefix(const std::string& prefix) {
+  return absl::StrCat(prefix, ".padding-mask");
+}
+
 absl::Status WriteSequences(const std::string& prefix, int64_t values,
                             absl::Span<const int32_t> numbers, int64_t length) {
   ASSIGN_OR_RETURN(const std::unique_ptr<data::IndexedDatasetWriter> writer,
@@ -128,7 +138,11 @@ absl::StatusOr<GoldenCase> ReadGoldenCase(const std::string& folder) {
                      "writes it, nor model_class"));
   }
   job.set_steps(static_cast<int64_t>(golden.steps.size()));
-  golden.params = DeclareOneSequence(job).model.params;
+  const model::ModelDecl model = DeclareOneSequence(job).model;
+  golden.params = model.params;
+  for (const model::ExpertBiasDecl& bias : model.expert_biases) {
+    golden.biases.push_back(bias.AsParameter());
+  }
   return golden;
 }
 
@@ -142,6 +156,14 @@ std::vector<int64_t> GoldenCase::RoutedLayers() const {
   return layers;
 }
 
+int64_t GoldenCase::TokensOfExpert(int64_t chosen, int64_t tokens) const {
+  if (!job.model().moe().has_capacity()) return chosen;
+  model::Shape shape = DeclareOneSequence(job).shape;
+  shape.tokens = tokens;
+  return shape.pad_to_capacity ? shape.capacity()
+                               : std::min(chosen, shape.capacity());
+}
+
 absl::StatusOr<v1::TrainingJob> MakeGoldenJob(const GoldenCase& golden,
                                               const GoldenOptions& options,
                                               const std::string& prefix) {
@@ -151,6 +173,9 @@ absl::StatusOr<v1::TrainingJob> MakeGoldenJob(const GoldenCase& golden,
   job.mutable_data()->set_prefix(prefix);
   if (!golden.loss_mask.empty()) {
     job.mutable_data()->set_loss_mask_prefix(MaskPrefix(prefix));
+  }
+  if (!golden.padding_mask.empty()) {
+    job.mutable_data()->set_padding_mask_prefix(PaddingPrefix(prefix));
   }
   job.mutable_parallel()->set_world(static_cast<int32_t>(options.world));
   job.mutable_parallel()->set_ep(static_cast<int32_t>(options.ep));
@@ -179,9 +204,13 @@ absl::Status WriteGoldenData(const GoldenCase& golden,
   const int64_t length = golden.job.data().sequence_length() + 1;
   RETURN_IF_ERROR(WriteSequences(prefix, golden.job.model().vocab_size(),
                                  golden.tokens, length));
-  if (golden.loss_mask.empty()) return absl::OkStatus();
-  return WriteSequences(MaskPrefix(prefix), /*values=*/2, golden.loss_mask,
-                        length);
+  if (!golden.loss_mask.empty()) {
+    RETURN_IF_ERROR(WriteSequences(MaskPrefix(prefix), /*values=*/2,
+                                   golden.loss_mask, length));
+  }
+  if (golden.padding_mask.empty()) return absl::OkStatus();
+  return WriteSequences(PaddingPrefix(prefix), /*values=*/2,
+                        golden.padding_mask, length);
 }
 
 }  // namespace weft::client

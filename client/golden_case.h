@@ -60,6 +60,9 @@ struct GoldenCase {
   // the samples, optimizer, loss, steps.
   v1::TrainingJob job;
   std::vector<model::ParamDecl> params;
+  // What is beside them in files of initial and final parameters, and has no
+  // gradient: the biases of experts.
+  std::vector<model::ParamDecl> biases;
   // Where they are in the folder's files.
   checkpoint::TensorNames names;
   int64_t batch = 0;  // sequences of a step
@@ -69,6 +72,8 @@ struct GoldenCase {
   // Likewise, 1 where the loss counts a token as a label, else 0; empty: all
   // count.
   std::vector<int32_t> loss_mask;
+  // Likewise, 1 where a token is padding, else 0; empty: none is.
+  std::vector<int32_t> padding_mask;
   std::vector<GoldenStep> steps;
   // Of the first sequences of the first step; empty: not compared.
   std::vector<float> logits;     // [sequences, sequence_length, vocab_size]
@@ -77,6 +82,9 @@ struct GoldenCase {
 
   // Those with experts, ascending; `routing` is of the first.
   std::vector<int64_t> RoutedLayers() const;
+  // How many an expert takes of a microbatch of `tokens` on one rank, `chosen`
+  // of which chose it: with a capacity no more, padded to it no less.
+  int64_t TokensOfExpert(int64_t chosen, int64_t tokens) const;
 };
 
 // DATA_LOSS, naming file and field, when the folder does not hold what it must;
@@ -107,8 +115,8 @@ absl::StatusOr<v1::TrainingJob> MakeGoldenJob(const GoldenCase& golden,
 v1::TrainingJob MakeRoutingJob(const GoldenCase& golden, v1::TrainingJob job,
                                int64_t step);
 
-// Writes the batches as a dataset, a sequence a sample, and, where the case has
-// one, the loss mask as the dataset that MakeGoldenJob names.
+// Writes the batches as a dataset, a sequence a sample, and what masks the case
+// has as the datasets that MakeGoldenJob names.
 absl::Status WriteGoldenData(const GoldenCase& golden,
                              const std::string& prefix);
 

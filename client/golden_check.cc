@@ -266,11 +266,14 @@ absl::StatusOr<GoldenRow> CheckExpertTokens(const GoldenCase& golden,
                        CountTokens(left.first(size), experts),
                        _ << artifacts << ": " << value.name);
       left.remove_prefix(size);
+      const int64_t tokens =
+          golden.microbatches[m] * job.data().sequence_length();
       for (int64_t e = 0; e < experts; ++e) {
-        if (counts[e] == expected[m][l][e] || row.error++ > 0) continue;
+        const int64_t taken = golden.TokensOfExpert(counts[e], tokens);
+        if (taken == expected[m][l][e] || row.error++ > 0) continue;
         row.worst =
             absl::StrCat("microbatch ", m, " layers.", layers[l], " expert ", e,
-                         ": ", counts[e], " of ", expected[m][l][e]);
+                         ": ", taken, " of ", expected[m][l][e]);
       }
     }
   }

@@ -32,7 +32,7 @@ class BatchReader {
 
   absl::Status Read();
 
-  const CountedTokens& counted() const { return counted_; }
+  const BatchTokens& tokens() const { return tokens_; }
 
  private:
   absl::Status ReadMicrobatch(const std::string& prefix);
@@ -40,6 +40,8 @@ class BatchReader {
                             const std::vector<int32_t>& inputs,
                             const std::vector<int32_t>& labels,
                             const std::vector<float>& mask);
+  // Those of which the mask has 1; all without one.
+  absl::Status AddPadding(const std::string& prefix);
   // The tensor, of the shape that the microbatch's first one has.
   absl::StatusOr<const SafetensorsView*> Take(const std::string& name,
                                               SafetensorsType type);
@@ -49,7 +51,8 @@ class BatchReader {
   std::set<std::string> taken_;
   std::vector<int64_t> shape_;  // of the microbatch's tensors
   bool masks_ = false;          // some label does not count
-  CountedTokens counted_;
+  bool pads_ = false;           // some token is padding
+  BatchTokens tokens_;
 };
 
 absl::StatusOr<const SafetensorsView*> BatchReader::Take(
@@ -77,7 +80,7 @@ absl::Status BatchReader::AddSequences(const std::string& prefix,
                                               "; must be 0 or 1"));
     }
     masks_ |= mask[i] == 0;
-    counted_.back().back() += mask[i] == 1 ? 1 : 0;
+    tokens_.counted.back().back() += mask[i] == 1 ? 1 : 0;
     if (position + 1 < length && labels[i] != inputs[i + 1]) {
       return absl::InvalidArgumentError(
           absl::StrCat(file_.path(), ": ", prefix, "labels: sequence ",
@@ -113,7 +116,30 @@ absl::Status BatchReader::ReadMicrobatch(const std::string& prefix) {
       static_cast<int32_t>(shape_[1]));
   ASSIGN_OR_RETURN(const auto input_tokens, TokensOf(file_, *inputs));
   ASSIGN_OR_RETURN(const auto label_tokens, TokensOf(file_, *labels));
+  RETURN_IF_ERROR(AddPadding(prefix));
   return AddSequences(prefix, input_tokens, label_tokens, FloatsOf(*mask));
+}
+
+absl::Status BatchReader::AddPadding(const std::string& prefix) {
+  const std::string name = prefix + "padding_mask";
+  absl::string_view bytes;  // one a token
+  if (file_.Find(name) != nullptr) {
+    ASSIGN_OR_RETURN(const auto* mask, Take(name, SafetensorsType::kU8));
+    bytes = mask->bytes;
+  }
+  for (int64_t i = 0; i < shape_[0] * shape_[1]; ++i) {
+    const int32_t padding = bytes.empty() ? 0 : bytes[i];
+    if (padding != 0 && padding != 1) {
+      return absl::DataLossError(absl::StrCat(file_.path(), ": ", name, " has ",
+                                              padding, "; must be 0 or 1"));
+    }
+    pads_ |= padding == 1;
+    tokens_.valid.back().back() += 1 - padding;
+    golden_.padding_mask.push_back(padding);
+    // The last label is nobody's input.
+    if ((i + 1) % shape_[1] == 0) golden_.padding_mask.push_back(0);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status BatchReader::Read() {
@@ -124,9 +150,11 @@ absl::Status BatchReader::Read() {
   size_t step = 0;
   do {
     std::vector<int64_t> microbatches;
-    counted_.emplace_back();
+    tokens_.counted.emplace_back();
+    tokens_.valid.emplace_back();
     do {
-      counted_.back().push_back(0);
+      tokens_.counted.back().push_back(0);
+      tokens_.valid.back().push_back(0);
       RETURN_IF_ERROR(ReadMicrobatch(
           absl::StrCat("step", step, ".mb", microbatches.size(), ".")));
       microbatches.push_back(shape_[0]);
@@ -145,6 +173,7 @@ absl::Status BatchReader::Read() {
   }
   for (int64_t sequences : golden_.microbatches) golden_.batch += sequences;
   if (!masks_) golden_.loss_mask.clear();
+  if (!pads_) golden_.padding_mask.clear();
   return absl::OkStatus();
 }
 
@@ -216,7 +245,7 @@ absl::Status ReadMegatronCase(GoldenCase& golden) {
                    SafetensorsFile::Open(golden.folder + "/batch.safetensors"));
   BatchReader batches(file, golden);
   RETURN_IF_ERROR(batches.Read());
-  RETURN_IF_ERROR(ReadMegatronExpected(batches.counted(), golden));
+  RETURN_IF_ERROR(ReadMegatronExpected(batches.tokens(), golden));
   ASSIGN_OR_RETURN(
       const auto trace,
       SafetensorsFile::Open(golden.folder + "/trace_step0_mb0.safetensors"));

@@ -59,11 +59,13 @@ struct Microbatch {
 // Reads one step.
 class StepReader {
  public:
-  // `counted`: tokens that the loss counts, by microbatch.
+  // `counted`: tokens that the loss counts, by microbatch; `valid`: those that
+  // are no padding.
   StepReader(const GoldenCase& golden, const std::vector<int64_t>& counted,
-             std::string prefix)
+             const std::vector<int64_t>& valid, std::string prefix)
       : golden_(golden),
         counted_(counted),
+        valid_(valid),
         prefix_(std::move(prefix)),
         layers_(golden.RoutedLayers()) {}
 
@@ -88,6 +90,7 @@ class StepReader {
 
   const GoldenCase& golden_;
   const std::vector<int64_t>& counted_;
+  const std::vector<int64_t>& valid_;
   const std::string prefix_;
   const std::vector<int64_t> layers_;
   // Raw losses over all microbatches, by layer and our name.
@@ -178,7 +181,7 @@ absl::Status StepReader::CheckMeans(const GoldenStep& step,
     const Microbatch& each = microbatches[m];
     losses += means_over_tokens() ? each.loss_sum : each.loss;
     routers += means_over_tokens()
-                   ? each.router * static_cast<double>(TokensOf(m))
+                   ? each.router * static_cast<double>(valid_[m])
                    : each.router;
   }
   const double all = static_cast<double>(
@@ -212,18 +215,25 @@ absl::Status StepReader::ReadExpertTokens(const Json* json,
     for (const Json& layer : (*json)[m]) {
       std::vector<int64_t>& counts = of_microbatch.emplace_back();
       const int64_t routed = TokensOf(m) * moe.top_k();
+      const int64_t most = golden_.TokensOfExpert(routed, TokensOf(m));
       int64_t sum = 0;
       for (const Json& count : layer) {
-        const bool fits = count.is_number_unsigned() && count <= routed;
+        const bool fits = count.is_number_unsigned() && count <= most;
         counts.push_back(fits ? count.get<int64_t>() : -1);
         sum += counts.back();
       }
-      if (counts.size() != experts || sum != routed ||
+      const bool adds_up = moe.has_capacity() || sum == routed;
+      if (counts.size() != experts || !adds_up ||
           *std::min_element(counts.begin(), counts.end()) < 0) {
-        return Wrong(
-            absl::StrCat(field, "[", m, "]"),
-            absl::StrCat("must have ", experts,
-                         " counts in each layer that add up to ", routed));
+        const std::string rule =
+            moe.has_capacity()
+                ? absl::StrCat(" counts of up to ", most, " each")
+                : absl::StrCat(
+                      " counts in each layer that add "
+                      "up to ",
+                      routed);
+        return Wrong(absl::StrCat(field, "[", m, "]"),
+                     absl::StrCat("must have ", experts, rule));
       }
     }
   }
@@ -244,6 +254,10 @@ absl::StatusOr<GoldenStep> StepReader::Read(const Json& json) {
                                ", as batch.safetensors has them"));
   }
   const Json* expert_tokens = fields.Take("tokens_per_expert");
+  // After the last step they are among the parameters.
+  if (golden_.job.model().moe().has_expert_bias()) {
+    fields.Take("expert_bias_after_step");
+  }
   const int64_t all =
       std::accumulate(counted_.begin(), counted_.end(), int64_t{0});
   if (fields.IsGiven("total_num_tokens") &&
@@ -298,8 +312,9 @@ int64_t ParametersOf(const v1::TrainingJob& job) {
   return elements;
 }
 
-absl::Status Read(const Json& json, const CountedTokens& counted,
+absl::Status Read(const Json& json, const BatchTokens& tokens,
                   GoldenCase& golden) {
+  const CountedTokens& counted = tokens.counted;
   FieldReader expected(json);
   for (const char* about :
        {"seed", "smallest_topk_margin", "smallest_topk_margin_meaning"}) {
@@ -319,9 +334,9 @@ absl::Status Read(const Json& json, const CountedTokens& counted,
   for (size_t s = 0; s < steps->size(); ++s) {
     const std::string prefix = absl::StrCat("steps[", s, "]");
     if (!(*steps)[s].is_object()) return Wrong(prefix, "must be an object");
-    ASSIGN_OR_RETURN(
-        GoldenStep step,
-        StepReader(golden, counted[s], prefix + ".").Read((*steps)[s]));
+    ASSIGN_OR_RETURN(GoldenStep step, StepReader(golden, counted[s],
+                                                 tokens.valid[s], prefix + ".")
+                                          .Read((*steps)[s]));
     golden.steps.push_back(std::move(step));
   }
   return absl::OkStatus();
@@ -329,11 +344,11 @@ absl::Status Read(const Json& json, const CountedTokens& counted,
 
 }  // namespace
 
-absl::Status ReadMegatronExpected(const CountedTokens& counted,
+absl::Status ReadMegatronExpected(const BatchTokens& tokens,
                                   GoldenCase& golden) {
   const std::string path = golden.folder + "/expected.json";
   ASSIGN_OR_RETURN(const Json json, ReadJsonFile(path));
-  return Annotate(Read(json, counted, golden), path);
+  return Annotate(Read(json, tokens, golden), path);
 }
 
 }  // namespace weft::client

@@ -4,8 +4,8 @@
 // [microbatches, layers with experts, experts] and microbatches, each with
 // lm_loss_sum, num_tokens, their quotient lm_loss and, by kind, moe_losses: of
 // every layer with experts its layer_number, from 1, the coefficient and the
-// raw loss. With M microbatches, N tokens that the losses count and T tokens of
-// a microbatch, objective is
+// raw loss. With M microbatches, N tokens that the losses count and T valid
+// tokens of a microbatch, objective is
 //
 //   1/M sum_m (lm_loss_m + sum coeff raw)                 means of microbatches
 //   1/N sum_m (lm_loss_sum_m + T_m sum coeff raw)         a mean over tokens
@@ -25,11 +25,17 @@ namespace weft::client {
 // Tokens that the loss counts as labels: [steps, microbatches].
 using CountedTokens = std::vector<std::vector<int64_t>>;
 
+// What the batches of a case say of its tokens, both [steps, microbatches].
+struct BatchTokens {
+  CountedTokens counted;
+  CountedTokens valid;  // no padding
+};
+
 // Fills the steps and the optimizer of `golden`, whose model, loss and batches
-// are set; `counted` is of those batches. INVALID_ARGUMENT or DATA_LOSS, naming
-// file and fields, when a field is missing, unknown, or contradicts the
+// are set; `tokens` are those of the batches. INVALID_ARGUMENT or DATA_LOSS,
+// naming file and fields, when a field is missing, unknown, or contradicts the
 // batches, config.json or another field.
-absl::Status ReadMegatronExpected(const CountedTokens& counted,
+absl::Status ReadMegatronExpected(const BatchTokens& tokens,
                                   GoldenCase& golden);
 
 }  // namespace weft::client

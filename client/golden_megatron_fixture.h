@@ -90,7 +90,8 @@ class GoldenMegatronTest : public ::testing::Test {
   // Two microbatches, of two sequences and of one, of two tokens each; the
   // labels and the mask of the first are given.
   void WriteBatch(const std::vector<int64_t>& labels,
-                  const std::vector<float>& mask, const char* more = "") {
+                  const std::vector<float>& mask, const char* more = "",
+                  bool padding = false) {
     const std::vector<int64_t> inputs = {0, 1, 5, 3};
     const std::vector<int64_t> second = {7, 8};
     const std::vector<int64_t> second_labels = {8, 0};
@@ -106,7 +107,12 @@ class GoldenMegatronTest : public ::testing::Test {
     add("step0.mb1.input_ids", DType::kI64, 1, second.data());
     add("step0.mb1.labels", DType::kI64, 1, second_labels.data());
     add("step0.mb1.loss_mask", DType::kF32, 1, ones.data());
-    if (*more != '\0') add(more, DType::kF32, 1, ones.data());
+    if (*more != '\0' && !padding) add(more, DType::kF32, 1, ones.data());
+    const std::vector<uint8_t> last = {0, 1};
+    if (padding) {
+      ASSERT_OK(writer.Add(more, checkpoint::SafetensorsType::kU8, {1, 2},
+                           last.data()));
+    }
     ASSERT_OK(writer.Write(model() + "/batch.safetensors"));
   }
 

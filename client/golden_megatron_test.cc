@@ -17,6 +17,7 @@ namespace {
 using ::nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 TEST_F(GoldenMegatronTest, TheJobIsThatOfTheFolder) {
   ASSERT_OK_AND_ASSIGN(const v1::TrainingJob job,
@@ -76,6 +77,42 @@ TEST_F(GoldenMegatronTest, ASampleEndsWithTheLastLabel) {
               ElementsAre(0, 1, 4, 5, 3, 6, 7, 8, 0));
   EXPECT_THAT(AllTokens(folder_ + "/data.loss-mask"),
               ElementsAre(0, 1, 1, 0, 0, 1, 0, 1, 1));
+}
+
+TEST_F(GoldenMegatronTest, PaddingIsOfInputsAndNotOfLastLabels) {
+  EXPECT_THAT(golden_.padding_mask, IsEmpty());
+  WriteBatch({1, 4, 3, 6}, {1, 1, 0, 1}, "step0.mb1.padding_mask",
+             /*padding=*/true);
+  const std::string error = Error();
+  // A token of the second microbatch has no part in its losses any more.
+  EXPECT_THAT(error,
+              HasSubstr("objective=2.0324: its microbatches give 2.0254"));
+  json expected = json::parse(kExpected);
+  expected["steps"][0]["objective"] = 2.0254;
+  WriteText(model() + "/expected.json", expected.dump());
+  const GoldenCase golden = Read();
+  ASSERT_OK(WriteGoldenData(golden, folder_ + "/data"));
+  EXPECT_THAT(AllTokens(folder_ + "/data.padding-mask"),
+              ElementsAre(0, 0, 0, 0, 0, 0, 0, 1, 0));
+  ASSERT_OK_AND_ASSIGN(const v1::TrainingJob job,
+                       MakeGoldenJob(golden, {}, "/data/tiny"));
+  EXPECT_EQ(job.data().padding_mask_prefix(), "/data/tiny.padding-mask");
+}
+
+TEST_F(GoldenMegatronTest, ACapacityIsOfOneRank) {
+  golden_.job.mutable_model()->mutable_moe()->mutable_capacity()->set_factor(
+      0.75);
+  // Of 4 tokens, each of which chooses both experts.
+  EXPECT_EQ(golden_.TokensOfExpert(4, 4), 3);
+  EXPECT_EQ(golden_.TokensOfExpert(2, 4), 2);
+  golden_.job.mutable_model()->mutable_moe()->mutable_capacity()->set_pad(true);
+  EXPECT_EQ(golden_.TokensOfExpert(2, 4), 3);
+  GoldenOptions options;
+  options.world = 2;
+  EXPECT_THAT(
+      MakeGoldenJob(golden_, options, "").status(),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("world=2 must be 1: experts have a capacity")));
 }
 
 TEST_F(GoldenMegatronTest, WithoutMaskedLabelsThereIsNoMask) {
@@ -207,9 +244,11 @@ TEST_F(GoldenMegatronTest, SaysWhatIsWrongWithABatch) {
                                  "2, but the token after it is 1"));
   WriteBatch({1, 4, 3, 6}, {1, 0.5f, 1, 1});
   EXPECT_THAT(Error(), HasSubstr("step0.mb0.loss_mask has 0.5"));
-  WriteBatch({1, 4, 3, 6}, {1, 1, 1, 1}, "step0.mb0.padding_mask");
-  EXPECT_THAT(Error(), HasSubstr("step0.mb0.padding_mask is nothing that a "
-                                 "job reads"));
+  WriteBatch({1, 4, 3, 6}, {1, 1, 1, 1}, "step0.mb0.positions");
+  EXPECT_THAT(Error(), HasSubstr("step0.mb0.positions is nothing that a job "
+                                 "reads"));
+  WriteBatch({1, 4, 3, 6}, {1, 1, 1, 1}, "step0.mb1.padding_mask");
+  EXPECT_THAT(Error(), HasSubstr("step0.mb1.padding_mask must be U8"));
 }
 
 TEST_F(GoldenMegatronTest, AFeatureThatWeftLacksIsRefusedByItsField) {

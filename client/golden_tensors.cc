@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "checkpoint/format/safetensors_file.h"
 #include "client/golden_files.h"
@@ -39,6 +40,15 @@ absl::StatusOr<const SafetensorsView*> FindTensor(
                    absl::StrJoin(slice.shape, ", "), "]"));
 }
 
+// What a file of the reference holds.
+std::vector<model::ParamDecl> ParamsIn(const GoldenCase& golden,
+                                       absl::string_view file) {
+  std::vector<model::ParamDecl> params = golden.params;
+  if (file == kGradientTensors) return params;
+  params.insert(params.end(), golden.biases.begin(), golden.biases.end());
+  return params;
+}
+
 // Checks that there are no tensors but `expected` of them.
 absl::Status CheckCount(const SafetensorsFile& reference, size_t expected) {
   if (reference.tensors().size() == expected) return absl::OkStatus();
@@ -47,10 +57,10 @@ absl::Status CheckCount(const SafetensorsFile& reference, size_t expected) {
                    " tensors; the model has ", expected));
 }
 
-absl::Status CheckTensors(const GoldenCase& golden,
+absl::Status CheckTensors(const GoldenCase& golden, absl::string_view name,
                           const SafetensorsFile& reference) {
   std::set<std::string> names;
-  for (const model::ParamDecl& param : golden.params) {
+  for (const model::ParamDecl& param : ParamsIn(golden, name)) {
     ASSIGN_OR_RETURN(const std::vector<TensorSlice> slices,
                      golden.names(param));
     for (const TensorSlice& slice : slices) {
@@ -97,7 +107,7 @@ absl::Status CheckReference(const GoldenCase& golden) {
     ASSIGN_OR_RETURN(const SafetensorsFile file,
                      SafetensorsFile::Open(golden.folder + "/" + name),
                      _ << "a reference model has " << name);
-    RETURN_IF_ERROR(CheckTensors(golden, file));
+    RETURN_IF_ERROR(CheckTensors(golden, name, file));
   }
   return absl::OkStatus();
 }
@@ -109,7 +119,7 @@ absl::StatusOr<std::vector<TensorPair>> ReadTensorPairs(
   ASSIGN_OR_RETURN(const SafetensorsFile file,
                    SafetensorsFile::Open(golden.folder + "/" + reference));
   std::vector<TensorPair> pairs;
-  for (const model::ParamDecl& param : golden.params) {
+  for (const model::ParamDecl& param : ParamsIn(golden, reference)) {
     ASSIGN_OR_RETURN(const std::vector<TensorSlice> slices,
                      golden.names(param));
     ASSIGN_OR_RETURN(const std::vector<float> whole,

@@ -62,6 +62,8 @@ void ResolvePaths(JobFile* file) {
     v1::DataConfig& data = *file->job.mutable_data();
     Resolve("data.prefix", data.mutable_prefix(), file);
     Resolve("data.loss_mask_prefix", data.mutable_loss_mask_prefix(), file);
+    Resolve("data.padding_mask_prefix", data.mutable_padding_mask_prefix(),
+            file);
   }
   if (file->job.has_init()) {
     v1::InitConfig& init = *file->job.mutable_init();

@@ -59,6 +59,9 @@ std::vector<std::string> InputWarnings(const v1::TrainingJob& job) {
   check("data.prefix", job.data().prefix(), CheckData(job));
   check("data.loss_mask_prefix", mask,
         data::IndexedDataset::Open(mask).status());
+  const std::string& padding = job.data().padding_mask_prefix();
+  check("data.padding_mask_prefix", padding,
+        data::IndexedDataset::Open(padding).status());
   check("init.hugging_face", job.init().hugging_face(),
         CheckFolder(job.init().hugging_face()));
   check("init.megatron", job.init().megatron(),

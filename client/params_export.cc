@@ -58,8 +58,11 @@ absl::StatusOr<Tensors> TensorsOf(const ParamFolder& params,
   *job.mutable_model() = config.model;
   job.mutable_data()->set_sequence_length(1);
   RETURN_IF_ERROR(CheckModelIsLegal(job));
-  const std::vector<model::ParamDecl> declared =
-      DeclareOneSequence(job).model.params;
+  const model::ModelDecl model = DeclareOneSequence(job).model;
+  std::vector<model::ParamDecl> declared = model.params;
+  for (const model::ExpertBiasDecl& bias : model.expert_biases) {
+    declared.push_back(bias.AsParameter());
+  }
   Tensors tensors;
   for (const model::ParamDecl& param : declared) {
     ASSIGN_OR_RETURN(const std::vector<TensorSlice> slices,

@@ -113,9 +113,14 @@ bool HasRouterLoss(const v1::TrainingJob& job) {
 }
 
 // Losses of routers, and means over microbatches that do not count as many
-// tokens each, depend on which sequences of the batch share a microbatch.
+// tokens each, depend on which sequences of the batch share a microbatch; what
+// a capacity drops depends on which share one on a rank.
 std::string ObjectiveOf(const v1::TrainingJob& job) {
   std::vector<int64_t> cut = CutOf(job);
+  if (job.model().moe().has_capacity()) {
+    return absl::StrCat("microbatches of ", CutText(cut),
+                        " sequences on each of ", WorldOf(job), " ranks");
+  }
   const bool means_over_microbatches =
       job.loss().normalization() != v1::LOSS_NORMALIZATION_TOKEN;
   const bool counts_differ =

@@ -146,6 +146,13 @@ TEST(ParityRunsTest, RunsThatMinimiseSomethingElseAreOfAnotherObjective) {
     EXPECT_THAT(objectives(more), ElementsAre(of_1, of_2, of_4, of_2, of_4))
         << more;
   }
+  const auto on_ranks = [](int sequences, int ranks) {
+    return absl::StrCat("microbatches of ", sequences, " sequences on each of ",
+                        ranks, " ranks");
+  };
+  EXPECT_THAT(objectives("model { moe { capacity { factor: 1 } } }"),
+              ElementsAre(on_ranks(1, 1), on_ranks(2, 1), on_ranks(4, 1),
+                          on_ranks(1, 2), on_ranks(2, 2)));
   EXPECT_THAT(objectives("data { loss_mask_prefix: '/mask' } "
                          "loss { normalization: LOSS_NORMALIZATION_TOKEN }"),
               ElementsAre(all, all, all, all, all));

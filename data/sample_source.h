@@ -30,6 +30,11 @@ class SampleSource {
   virtual absl::Status ReadMask(Split split, int64_t index,
                                 absl::Span<int32_t> mask) = 0;
 
+  // Fills `padding` with 1 where Read()'s token is padding, else 0. All 0 where
+  // nothing says otherwise. Errors as ReadMask.
+  virtual absl::Status ReadPadding(Split split, int64_t index,
+                                   absl::Span<int32_t> padding) = 0;
+
   // Samples of one epoch of the split.
   virtual int64_t size(Split split) const = 0;
 };

@@ -59,18 +59,28 @@ absl::Status CheckSameSequences(const IndexedDataset& dataset,
   const IndexedDatasetIndex& b = mask.index();
   if (a.num_sequences() != b.num_sequences()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the loss mask ", mask.prefix(), " has ",
-                     b.num_sequences(), " sequences, the dataset ",
-                     dataset.prefix(), " has ", a.num_sequences()));
+        absl::StrCat("the mask ", mask.prefix(), " has ", b.num_sequences(),
+                     " sequences, the dataset ", dataset.prefix(), " has ",
+                     a.num_sequences()));
   }
   for (int64_t s = 0; s < a.num_sequences(); ++s) {
     if (a.SequenceLength(s) == b.SequenceLength(s)) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "sequence ", s, " of the loss mask ", mask.prefix(), " has ",
-        b.SequenceLength(s), " tokens, that of the dataset ", dataset.prefix(),
-        " has ", a.SequenceLength(s)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("sequence ", s, " of the mask ", mask.prefix(), " has ",
+                     b.SequenceLength(s), " tokens, that of the dataset ",
+                     dataset.prefix(), " has ", a.SequenceLength(s)));
   }
   return absl::OkStatus();
+}
+
+// None for an empty prefix.
+absl::StatusOr<std::optional<IndexedDataset>> OpenMask(
+    const std::string& prefix, const IndexedDataset& dataset) {
+  std::optional<IndexedDataset> mask;
+  if (prefix.empty()) return mask;
+  ASSIGN_OR_RETURN(mask, IndexedDataset::Open(prefix));
+  RETURN_IF_ERROR(CheckSameSequences(dataset, *mask));
+  return mask;
 }
 
 }  // namespace
@@ -82,19 +92,18 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(
                    IndexedDataset::Open(options.prefix));
   ASSIGN_OR_RETURN(const SampleSplit split, SplitSamples(dataset, options),
                    _ << options.prefix);
-  std::optional<IndexedDataset> mask;
-  if (!options.loss_mask_prefix.empty()) {
-    ASSIGN_OR_RETURN(mask, IndexedDataset::Open(options.loss_mask_prefix));
-    RETURN_IF_ERROR(CheckSameSequences(dataset, *mask));
-  }
+  Masks masks;
+  ASSIGN_OR_RETURN(masks.loss, OpenMask(options.loss_mask_prefix, dataset));
+  ASSIGN_OR_RETURN(masks.padding,
+                   OpenMask(options.padding_mask_prefix, dataset));
   return absl::WrapUnique(
-      new Sampler(std::move(dataset), std::move(mask), split, options));
+      new Sampler(std::move(dataset), std::move(masks), split, options));
 }
 
-Sampler::Sampler(IndexedDataset dataset, std::optional<IndexedDataset> mask,
-                 SampleSplit split, const Options& options)
+Sampler::Sampler(IndexedDataset dataset, Masks masks, SampleSplit split,
+                 const Options& options)
     : dataset_(std::move(dataset)),
-      mask_(std::move(mask)),
+      masks_(std::move(masks)),
       split_(split),
       sequence_length_(options.sequence_length),
       stride_(sequence_length_ +
@@ -159,13 +168,25 @@ absl::Status Sampler::Read(Split split, int64_t index,
 
 absl::Status Sampler::ReadMask(Split split, int64_t index,
                                absl::Span<int32_t> mask) {
-  if (!mask_.has_value()) {
+  if (!masks_.loss.has_value()) {
     std::fill(mask.begin(), mask.end(), 1);
     return absl::OkStatus();
   }
-  RETURN_IF_ERROR(ReadRow(*mask_, split, index, mask.size(), 2,
+  RETURN_IF_ERROR(ReadRow(*masks_.loss, split, index, mask.size(), 2,
                           "a loss mask holds 0 and 1"));
   std::copy(row_.begin(), row_.end(), mask.begin());
+  return absl::OkStatus();
+}
+
+absl::Status Sampler::ReadPadding(Split split, int64_t index,
+                                  absl::Span<int32_t> padding) {
+  if (!masks_.padding.has_value()) {
+    std::fill(padding.begin(), padding.end(), 0);
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(ReadRow(*masks_.padding, split, index, padding.size(), 2,
+                          "a padding mask holds 0 and 1"));
+  std::copy(row_.begin(), row_.end(), padding.begin());
   return absl::OkStatus();
 }
 

@@ -31,8 +31,9 @@ class Sampler : public SampleSource {
   // As the fields of v1::DataConfig and v1::ModelConfig.
   struct Options {
     std::string prefix;
-    std::string loss_mask_prefix;  // empty: every token counts
-    int64_t sequence_length = 0;   // tokens; a sample has one more
+    std::string loss_mask_prefix;     // empty: every token counts
+    std::string padding_mask_prefix;  // empty: no token is padding
+    int64_t sequence_length = 0;      // tokens; a sample has one more
     double validation_fraction = 0;
     v1::SampleKind kind = v1::SAMPLE_KIND_UNSPECIFIED;
     v1::SampleOrder order = v1::SAMPLE_ORDER_UNSPECIFIED;
@@ -40,7 +41,7 @@ class Sampler : public SampleSource {
     int64_t vocab_size = 0;
   };
 
-  // As IndexedDataset::Open; INVALID_ARGUMENT when the mask has not the
+  // As IndexedDataset::Open; INVALID_ARGUMENT when a mask has not the
   // dataset's sequences, naming both, the dataset is too short for
   // the splits, a sequence has not the length of a sample where it has to be
   // one, or an option is out of its range.
@@ -56,11 +57,20 @@ class Sampler : public SampleSource {
   absl::Status ReadMask(Split split, int64_t index,
                         absl::Span<int32_t> mask) override;
 
+  absl::Status ReadPadding(Split split, int64_t index,
+                           absl::Span<int32_t> padding) override;
+
   int64_t size(Split split) const override;
 
  private:
-  Sampler(IndexedDataset dataset, std::optional<IndexedDataset> mask,
-          SampleSplit split, const Options& options);
+  // Datasets of 0 and 1 beside that of tokens; each may be absent.
+  struct Masks {
+    std::optional<IndexedDataset> loss;
+    std::optional<IndexedDataset> padding;
+  };
+
+  Sampler(IndexedDataset dataset, Masks masks, SampleSplit split,
+          const Options& options);
 
   // Fills row_ with the numbers of `dataset` at sample `index` and checks that
   // each is in [0, limit). `meaning` ends the error: what else they had to be.
@@ -72,7 +82,7 @@ class Sampler : public SampleSource {
   int64_t TrainSample(int64_t index);
 
   const IndexedDataset dataset_;
-  const std::optional<IndexedDataset> mask_;
+  const Masks masks_;
   const SampleSplit split_;
   const int64_t sequence_length_;
   const int64_t stride_;  // tokens from one sample's first to the next one's

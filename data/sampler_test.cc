@@ -229,6 +229,31 @@ TEST_F(SamplerTest, WithoutAMaskEveryTokenCounts) {
   EXPECT_THAT(ReadMask(*sampler, Split::kTrain, 2, 3), ElementsAre(1, 1, 1, 1));
 }
 
+TEST_F(SamplerTest, APaddingMaskSaysWhichTokensArePadding) {
+  WriteCounting(104);
+  Sampler::Options options = OptionsOf(10, 0.2, 1);
+  std::vector<int32_t> padding(11, -1);
+  ASSERT_OK(
+      Create(options)->ReadPadding(Split::kTrain, 3, absl::MakeSpan(padding)));
+  EXPECT_EQ(padding, std::vector<int32_t>(11));
+  options.padding_mask_prefix = prefix_ + "_padding";
+  Write(options.padding_mask_prefix, 104, 7,
+        [](int32_t token) { return token == 103 ? 3 : token % 5 == 0; });
+  auto sampler = Create(options);
+  for (int64_t index = 0; index < sampler->size(Split::kTrain); ++index) {
+    std::vector<int32_t> expected;
+    for (int32_t token : Read(*sampler, Split::kTrain, index, 10)) {
+      expected.push_back(token % 5 == 0);
+    }
+    ASSERT_OK(
+        sampler->ReadPadding(Split::kTrain, index, absl::MakeSpan(padding)));
+    EXPECT_EQ(padding, expected) << index;
+  }
+  options.padding_mask_prefix = prefix_ + "_none";
+  EXPECT_THAT(Sampler::Create(options).status(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("text_none")));
+}
+
 TEST_F(SamplerTest, ANumberThatIsNoMaskIsNamedWithFileSequenceAndPosition) {
   WriteCounting(21);
   Sampler::Options options = OptionsOf(20, 0, 1);
@@ -253,13 +278,13 @@ TEST_F(SamplerTest, AMaskWithOtherSequencesIsRefused) {
   EXPECT_THAT(
       Sampler::Create(options).status(),
       StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr(absl::StrCat("the loss mask ", prefix_,
+               HasSubstr(absl::StrCat("the mask ", prefix_,
                                       "_mask has 16 sequences, the dataset ",
                                       prefix_, " has 15"))));
   Write(options.loss_mask_prefix, 103, 7, one);
   EXPECT_THAT(Sampler::Create(options).status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("sequence 14 of the loss mask")));
+                       HasSubstr("sequence 14 of the mask")));
   options.loss_mask_prefix = prefix_ + "_none";
   EXPECT_THAT(Sampler::Create(options).status(),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("text_none")));

@@ -82,4 +82,13 @@ const PhaseDecl* NodeDecl::Find(Phase phase) const {
   return nullptr;
 }
 
+ParamDecl ExpertBiasDecl::AsParameter() const {
+  ParamDecl param;
+  param.name = name;
+  param.layer = layer;
+  param.shape = {experts};
+  param.local_shape = param.shape;
+  return param;
+}
+
 }  // namespace weft::model

@@ -164,6 +164,21 @@ struct RouterLossDecl {
   double coefficient = 0;
 };
 
+// The bias by which a layer's router chooses experts. It is no parameter: all
+// ranks keep it alike, and move it by the counts of a step, after its gradient
+// norm was found finite and before the next step.
+struct ExpertBiasDecl {
+  std::string name;     // "layers.3.expert_bias"
+  int layer = 0;        // index into ModelDecl::layers
+  int64_t experts = 0;  // elements, fp32
+  // f64[1,experts]: the tokens that each expert kept on this rank, in the
+  // microbatches of the step so far.
+  int counts = 0;
+
+  // As files of parameters name and shape it.
+  ParamDecl AsParameter() const;
+};
+
 struct ModelDecl {
   std::vector<LayerDecl> layers;  // embedding, decoder layers, head
   std::vector<ParamDecl> params;
@@ -171,6 +186,7 @@ struct ModelDecl {
   int loss_value = -1;  // f64[1]: sum of the microbatch's token losses
   int64_t tokens = 0;   // of one microbatch on one rank
   std::vector<RouterLossDecl> router_losses;  // ascending by layer, then loss
+  std::vector<ExpertBiasDecl> expert_biases;  // ascending by layer
   // Where microbatches differ in size: for each, the max_rows of every value.
   std::vector<std::shared_ptr<const std::vector<int64_t>>> rows;
 

@@ -100,6 +100,12 @@ int DeclarationBuilder::AddRouterLoss(RouterLoss loss, double coefficient) {
   return value;
 }
 
+void DeclarationBuilder::AddExpertBias(int64_t experts, int counts) {
+  const int layer = decl_.layers.size() - 1;
+  decl_.expert_biases.push_back(
+      {decl_.layers[layer].name + ".expert_bias", layer, experts, counts});
+}
+
 ModelDecl DeclarationBuilder::Take(int64_t tokens) {
   decl_.tokens = tokens;
   return std::move(decl_);

@@ -57,6 +57,9 @@ class DeclarationBuilder {
   // when its coefficient is 0.
   int AddRouterLoss(RouterLoss loss, double coefficient);
 
+  // The bias of the experts of the layer begun last.
+  void AddExpertBias(int64_t experts, int counts);
+
   // The declaration of a microbatch of so many tokens on one rank.
   ModelDecl Take(int64_t tokens);
 

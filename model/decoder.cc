@@ -21,11 +21,12 @@ void DecoderBuilder::EmbeddingLayer() {
   const int scratch =
       Value("scratch.grad", 2 * s_.tokens + s_.vocab + 1, 1, DType::kI32);
 
+  if (s_.padding_mask) valid_ = Value("valid", s_.tokens, 1, DType::kI32);
   out_.AddNode(NodeKind::kLoad).phases = {
-      Compute(Phase::kForward, {W(tokens_), W(labels_)})};
-  if (s_.loss_mask) {
-    const int gathered = Value("loss_tokens", s_.world, 2, DType::kF64);
-    loss_weights_ = Value("loss_weights", 1, 2);
+      Compute(Phase::kForward, {W(tokens_), W(labels_), W(valid_)})};
+  if (s_.weighs_losses()) {
+    const int gathered = Value("loss_tokens", s_.world, 3, DType::kF64);
+    loss_weights_ = Value("loss_weights", 1, 6);
     out_.AddNode(NodeKind::kLossWeights).phases = {
         ExchangeWithAll(Phase::kForward, {S(gathered), W(loss_weights_)})};
   }
@@ -102,7 +103,7 @@ void DecoderBuilder::HeadLayer() {
   out_.AddNode(NodeKind::kLoss).phases = {
       Compute(Phase::kForward, {R(logits), R(labels_), W(lse), W(loss)}),
       Compute(Phase::kDgrad, {R(logits), R(labels_), R(lse), W(logits_grad),
-                              R(loss_weights_)}),
+                              R(s_.loss_mask ? loss_weights_ : kAbsent)}),
   };
 }
 

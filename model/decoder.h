@@ -17,26 +17,27 @@ namespace weft::model {
 ModelDecl DeclareDecoder(const Shape& shape);
 
 // [T] tokens of a microbatch on one rank, [H] hidden, [Q] qkv columns, [A]
-// heads*head_dim, [N] = T*top_k rows sent, [R] rows received, [E] experts, [Ep]
-// experts padded (Shape::balance_columns), [B] sequences, U(F) outputs of the
-// first projection of a feed-forward of width F: 2F, gate and up, with SwiGLU,
-// else F.
+// heads*head_dim, [N] rows sent (Shape::sent_rows), [R] rows received, [E]
+// experts, [Ep] experts padded (Shape::balance_columns), [B] sequences, U(F)
+// outputs of the first projection of a feed-forward of width F: 2F, gate and
+// up, with SwiGLU, else F.
 
 namespace load {
 // write i32[T] tokens and i32[T] labels: the token after each, or
-// ops::kIgnoredLabel where the mask has 0
-enum Forward { kTokens, kLabels };
+// ops::kIgnoredLabel where the loss mask has 0; with a padding mask i32[T] 1,
+// or 0 where a token is padding
+enum Forward { kTokens, kLabels, kValid };
 }  // namespace load
 
-// Present with a loss mask only.
+// Present with a loss mask or a padding mask. What is written are factors by
+// which losses count more than without: a mean over what counts is all tokens
+// by those that count times the mean over all. See kernels/ops/loss_weights.
 namespace loss_weights {
 enum Forward {
-  kGathered,  // scratch f64[world,2] tokens that count as labels on each rank,
-              // in the microbatch and in the step
-  // write [1,2] factors by which a token's loss and a router loss count more
-  // than without a mask: a mean over what counts is all tokens by those that
-  // count times the mean over all
-  kWeights,
+  kGathered,  // scratch f64[world,3] of each rank: tokens that count as labels
+              // in the microbatch and in the step, valid tokens in the
+              // microbatch
+  kWeights,   // write [1,6]
 };
 }  // namespace loss_weights
 
@@ -228,15 +229,17 @@ enum WgradGrads { kGQDown, kGQ, kGKvDown, kGKvUp, kGOut };
 
 namespace pre_dispatch {
 enum Forward {
-  kX,              // read  x [T,H]
-  kRstd2,          // write [T]
-  kXn2,            // write [T,H] norm2(x)
-  kLogits,         // scratch [T,E]
-  kScores,         // write [T,E] softmax over all experts
-  kTopKIndex,      // write i32[T,k]
-  kTopKProb,       // write [T,k]
-  kCountsOut,      // write i32[1,E] rows this rank sends each expert
-  kOffsets,        // scratch i64[E+1]
+  kX,          // read  x [T,H]
+  kRstd2,      // write [T]
+  kXn2,        // write [T,H] norm2(x)
+  kLogits,     // scratch [T,E]; with z and a sigmoid write
+  kScores,     // write [T,E] softmax over all experts, or sigmoids
+  kTopKIndex,  // write i32[T,k]
+  kTopKProb,   // write [T,k]
+  kCountsOut,  // write i32[1,E] rows this rank sends each expert
+  kOffsets,    // scratch i64[E+1]
+  // -1 stands for the row of a slot that is dropped, and for the slot and the
+  // token of a row that holds none.
   kRowOfSlot,      // write i32[T,k] row in the send buffer
   kTokenOfRow,     // write i32[N]
   kSlotOfRow,      // write i32[N] t*k+slot
@@ -244,6 +247,14 @@ enum Forward {
   kSortedExperts,  // write i32[T,k] those experts
   kSendRows,       // write [N,H]
   kSendProb,       // write [N]
+  kKeptIndex,      // scratch i32[T,k] topk_index, -1: dropped; with a capacity
+  // Present with a bias of experts.
+  kBias,            // scratch [1,E]
+  kKeptCounts,      // scratch i32[1,E] tokens each expert keeps
+  kPreviousCounts,  // read f64[1,E] kStepCounts of the microbatch before; none
+                    // in the first
+  kStepCounts,  // write f64[1,E] sum of kKeptCounts over the microbatches of
+                // the step so far
   // Present with losses of the router that need them, see
   // kernels/ops/router_loss.
   kRouterLse,       // write [T] logsumexp of the logits; z
@@ -251,6 +262,14 @@ enum Forward {
   kSequenceCounts,  // write i32[B,E] tokens that chose an expert; sequence_aux
   kSequenceAux,     // write host f64[1]
   kScoreSums,       // write f64[1,E] sum of scores over tokens; aux, global_aux
+  kPlainIndex,      // scratch i32[T,k] choices of valid tokens by scores alone,
+                    // where they are not topk_index
+  kLossScores,   // scratch [T,E] scores that add up to 1, of valid tokens; with
+                 // a sigmoid or padding
+  kLossCounts,   // write i32[1,E] tokens that choose an expert, where they are
+                 // not kCountsOut; aux, global_aux
+  kValid,        // read i32[T]; with padding
+  kLossWeights,  // read [1,6]; with padding
   // Present when there is a shared expert.
   kSharedUp,    // write [T,U(shared)]
   kSharedAct,   // write [T,shared]
@@ -276,11 +295,14 @@ enum Dgrad {
   kDDx,             // write [T,H]
   // Present with losses of the router that need them.
   kDRouterLse,       // read; z
+  kDLogits,          // read; z and a sigmoid
   kDBalanceCounts,   // read [1,Ep] of all ranks; aux
   kDRunningCounts,   // read [1,Ep]; global_aux
   kDSequenceCounts,  // read; sequence_aux
   kDScoresGrad,      // scratch [T,E]; all but z
-  kDLossWeights,  // read [1,2]; with a mask when losses are means over tokens
+  kDLossWeights,  // read [1,6]; with padding, or a mask when losses are means
+                  // over tokens
+  kDValid,        // read; with padding
   // Present when there is a shared expert.
   kDSharedUp,        // read
   kDSharedActGrad,   // scratch [T,shared]
@@ -317,16 +339,16 @@ enum Forward { kLocal, kAll };  // read i32[1,E]; write host i32[ep,E]
 // needed by the router's backward only.
 namespace balance {
 enum Forward {
-  kCounts,     // read i32[1,E] of this rank
+  kCounts,     // read i32[1,E] tokens that choose an expert, of this rank
   kScoreSums,  // read f64[1,E] of this rank
   kPrevious,   // read [1,Ep] kRunning of the microbatch before; none in the
                // first
-  kTotal,      // write [1,Ep] rows each expert gets over all ranks; without aux
-               // scratch
+  kTotal,      // write [1,Ep] those of all ranks; without aux scratch
   kRunning,  // write [1,Ep] sum of kTotal over the step's microbatches so far;
              // global_aux only
   kAux,      // write host f64[1]
-  kGlobalAux,  // write host f64[1]
+  kGlobalAux,    // write host f64[1]
+  kLossWeights,  // read [1,6]; with padding
 };
 }  // namespace balance
 
@@ -410,7 +432,7 @@ enum WgradGrads { kGOutput };
 namespace loss {
 // read logits, labels; write lse [T], loss f64[1]
 enum Forward { kLogits, kLabels, kLse, kLoss };
-// read logits, labels, lse; write d_logits [T,V]; read weights [1,2] (with a
+// read logits, labels, lse; write d_logits [T,V]; read weights [1,6] (with a
 // mask only)
 enum Dgrad { kDLogits, kDLabels, kDLse, kDLogitsGrad, kDWeights };
 }  // namespace loss

@@ -54,7 +54,7 @@ class DecoderBuilder {
     double wgrad_flops = 0;  // without what has no weights
   };
   struct Routing {
-    int rstd2, xn2, scores, index, prob, counts, all, row_of_slot;
+    int rstd2, xn2, logits, scores, index, prob, counts, all, row_of_slot;
     int token_of_row, slot_of_row, sorted_rows, sorted_experts;
     int send_rows, send_prob;
     int send_rows_grad, send_prob_grad;
@@ -67,6 +67,8 @@ class DecoderBuilder {
     int all_counts = kAbsent, running_counts = kAbsent;
     int aux = kAbsent, sequence_aux = kAbsent, global_aux = kAbsent;
     int z = kAbsent;
+    int loss_counts = kAbsent;  // see Shape::own_loss_counts
+    int step_counts = kAbsent;  // with a bias of experts
   };
 
   // Of a Mamba-2 mixer.
@@ -80,7 +82,7 @@ class DecoderBuilder {
   }
   // The name of a feed-forward's first projection: gate and up, or up alone.
   std::string Up(const std::string& before) const {
-    return before + (s_.gated_mlp ? "gate_up" : "up");
+    return before + (s_.gated_mlp() ? "gate_up" : "up");
   }
   // FLOPs of one pass over a feed-forward for so many rows.
   double FeedForwardFlops(int64_t rows, int64_t ffn) const {
@@ -123,6 +125,10 @@ class DecoderBuilder {
   Routing DeclareRouting();
   void DeclareRouterLosses(Routing& r);
   void AddRouter(const Routing& r, PreDispatch& p);
+  void AddExpertBias(const Routing& r, PreDispatch& p);
+  // Whether backward reads the router's logits: with a sigmoid, the gradient of
+  // the z-loss is no multiple of the scores.
+  bool KeepsLogits() const { return s_.sigmoid_scores && s_.router_loss.z > 0; }
   void AddRouterLosses(const Routing& r, PreDispatch& p);
   void AddSharedExpert(const Routing& r, PreDispatch& p);
   void AddPreDispatch(const PreDispatch& p);
@@ -146,6 +152,7 @@ class DecoderBuilder {
   int table_ = -1;              // embedding table
   int tokens_ = -1;             // value
   int labels_ = -1;             // value
+  int valid_ = kAbsent;         // value
   int loss_weights_ = kAbsent;  // value
   int x_ = -1;                  // output of the block before, input of this one
   int y_ = -1;                  // output of this block

@@ -13,6 +13,7 @@ DecoderBuilder::Routing DecoderBuilder::DeclareRouting() {
   Routing r;
   r.rstd2 = Value("rstd2", t, 1);
   r.xn2 = Activation("xn2", t, h);
+  r.logits = Value("logits", t, s_.experts);
   r.scores = Value("scores", t, s_.experts);
   r.index = Value("topk_index", t, k, DType::kI32);
   r.prob = Value("topk_prob", t, k);
@@ -33,6 +34,9 @@ DecoderBuilder::Routing DecoderBuilder::DeclareRouting() {
   r.out_grad = ReceivedRows(r.all, "expert_out.grad", h);
   r.rows_grad = ReceivedRows(r.all, "rows.grad", h);
   r.row_prob_grad = ReceivedProbabilities(r.all, "row_prob.grad");
+  if (s_.expert_bias) {
+    r.step_counts = Value("step_counts", 1, s_.experts, DType::kF64);
+  }
   if (s_.shared_ffn > 0) {
     const int64_t up = s_.up_columns(s_.shared_ffn);
     r.shared_up = Activation(Up("shared_"), t, up);
@@ -76,16 +80,20 @@ void DecoderBuilder::AddRouter(const Routing& r, PreDispatch& p) {
   const int64_t t = s_.tokens;
   const int norm2 = Norm("norm2");
   const int router = Param("router", {s_.experts, s_.hidden}, s_.init_std);
-  const int logits = Value("logits", t, s_.experts);
   const int offsets = Value("offsets", 1, s_.experts + 1, DType::kI64);
   const int xn2_grad = Activation("xn2.grad", t, s_.hidden);
   const int logits_grad = Value("logits.grad", t, s_.experts);
   const int prob_grad = Value("topk_prob.grad", t, s_.top_k);
-  Append(p.forward,
-         {R(x_), W(r.rstd2), W(r.xn2), S(logits), W(r.scores), W(r.index),
-          W(r.prob), W(r.counts), S(offsets), W(r.row_of_slot),
-          W(r.token_of_row), W(r.slot_of_row), W(r.sorted_rows),
-          W(r.sorted_experts), W(r.send_rows), W(r.send_prob)});
+  const int kept = s_.capacity_factor > 0
+                       ? Value("kept_index", t, s_.top_k, DType::kI32)
+                       : kAbsent;
+  Append(
+      p.forward,
+      {R(x_), W(r.rstd2), W(r.xn2), KeepsLogits() ? W(r.logits) : S(r.logits),
+       W(r.scores), W(r.index), W(r.prob), W(r.counts), S(offsets),
+       W(r.row_of_slot), W(r.token_of_row), W(r.slot_of_row), W(r.sorted_rows),
+       W(r.sorted_experts), W(r.send_rows), W(r.send_prob), S(kept)});
+  AddExpertBias(r, p);
   Append(p.dgrad,
          {R(dy_), R(x_), R(r.rstd2), R(r.xn2), R(r.scores), R(r.index),
           R(r.prob), R(r.row_of_slot), R(r.sorted_rows), R(r.sorted_experts),
@@ -94,6 +102,17 @@ void DecoderBuilder::AddRouter(const Routing& r, PreDispatch& p) {
   Append(p.params, {norm2, router});
   Append(p.dgrad_grads, {norm2, router});
   p.flops += 2.0 * t * s_.hidden * s_.experts;
+}
+
+// The counts of the last microbatch are those of the step.
+void DecoderBuilder::AddExpertBias(const Routing& r, PreDispatch& p) {
+  const bool has = s_.expert_bias;
+  const int bias = has ? Value("expert_bias", 1, s_.experts) : kAbsent;
+  const int counts =
+      has ? Value("kept_counts", 1, s_.experts, DType::kI32) : kAbsent;
+  Append(p.forward,
+         {S(bias), S(counts), Previous(r.step_counts), W(r.step_counts)});
+  if (has) out_.AddExpertBias(s_.experts, r.step_counts);
 }
 
 void DecoderBuilder::AddSharedExpert(const Routing& r, PreDispatch& p) {
@@ -130,6 +149,9 @@ void DecoderBuilder::DeclareRouterLosses(Routing& r) {
     r.score_sums = Value("score_sums", 1, s_.experts, DType::kF64);
     r.all_counts = Value("balance_counts", 1, s_.balance_columns());
   }
+  if (s_.own_loss_counts()) {
+    r.loss_counts = Value("loss_counts", 1, s_.experts, DType::kI32);
+  }
   if (c.global_aux > 0) {
     r.running_counts = Value("running_counts", 1, s_.balance_columns());
   }
@@ -141,24 +163,34 @@ void DecoderBuilder::DeclareRouterLosses(Routing& r) {
 
 void DecoderBuilder::AddRouterLosses(const Routing& r, PreDispatch& p) {
   const RouterCoefficients& c = s_.router_loss;
-  const bool scores_grad = c.need_counts() || c.sequence_aux > 0;
-  const bool weighed = s_.token_loss && (scores_grad || c.z > 0);
-  const int grad =
-      scores_grad ? Value("scores.grad", s_.tokens, s_.experts) : kAbsent;
+  const int64_t t = s_.tokens;
+  const bool any = c.balance() || c.z > 0;
+  const bool weighed = any && (s_.token_loss || s_.padding_mask);
+  const int weights = any && s_.padding_mask ? loss_weights_ : kAbsent;
+  const int grad = c.balance() ? Value("scores.grad", t, s_.experts) : kAbsent;
+  const int plain = s_.own_loss_choices()
+                        ? Value("plain_index", t, s_.top_k, DType::kI32)
+                        : kAbsent;
+  const int scores =
+      s_.own_loss_scores() ? Value("loss_scores", t, s_.experts) : kAbsent;
   Append(p.forward, {W(r.lse), W(r.z), W(r.sequence_counts), W(r.sequence_aux),
-                     W(r.score_sums)});
+                     W(r.score_sums), S(plain), S(scores), W(r.loss_counts),
+                     R(any || s_.expert_bias ? valid_ : kAbsent), R(weights)});
   Append(p.dgrad,
-         {R(r.lse), R(c.aux > 0 ? r.all_counts : kAbsent), R(r.running_counts),
-          R(r.sequence_counts), S(grad), R(weighed ? loss_weights_ : kAbsent)});
+         {R(r.lse), R(KeepsLogits() ? r.logits : kAbsent),
+          R(c.aux > 0 ? r.all_counts : kAbsent), R(r.running_counts),
+          R(r.sequence_counts), S(grad), R(weighed ? loss_weights_ : kAbsent),
+          R(any ? valid_ : kAbsent)});
 }
 
 void DecoderBuilder::Balance(const Routing& r) {
   const bool aux = s_.router_loss.aux > 0;
-  out_.AddNode(NodeKind::kBalance).phases = {
-      ExchangeWithAll(Phase::kForward,
-                      {R(r.counts), R(r.score_sums), Previous(r.running_counts),
-                       aux ? W(r.all_counts) : S(r.all_counts),
-                       W(r.running_counts), W(r.aux), W(r.global_aux)})};
+  const int counts = s_.own_loss_counts() ? r.loss_counts : r.counts;
+  out_.AddNode(NodeKind::kBalance).phases = {ExchangeWithAll(
+      Phase::kForward,
+      {R(counts), R(r.score_sums), Previous(r.running_counts),
+       aux ? W(r.all_counts) : S(r.all_counts), W(r.running_counts), W(r.aux),
+       W(r.global_aux), R(s_.padding_mask ? loss_weights_ : kAbsent)})};
 }
 
 void DecoderBuilder::Counts(const Routing& r) {

@@ -209,7 +209,7 @@ TEST(DecoderTest, AGatedFirstProjectionHasTwoOutputsAndSquaredReluOne) {
       UnorderedElementsAre(Pair("mlp.gate_up", ElementsAre(48, 16)),
                            Pair("experts.gate_up", ElementsAre(4, 24, 16)),
                            Pair("shared_gate_up", ElementsAre(16, 16))));
-  shape.gated_mlp = false;
+  shape.activation = Activation::kSquaredRelu;
   EXPECT_THAT(FirstProjections(DeclareDecoder(shape)),
               UnorderedElementsAre(Pair("mlp.up", ElementsAre(24, 16)),
                                    Pair("experts.up", ElementsAre(4, 12, 16)),

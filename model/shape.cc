@@ -14,11 +14,34 @@ T Or(T value, T fallback) {
   return value != T() ? value : fallback;
 }
 
+Activation ActivationOf(v1::MlpActivation activation) {
+  switch (activation) {
+    case v1::MLP_ACTIVATION_SQUARED_RELU:
+      return Activation::kSquaredRelu;
+    case v1::MLP_ACTIVATION_GELU:
+      return Activation::kGelu;
+    default:
+      return Activation::kSwiglu;
+  }
+}
+
 DType DTypeOf(v1::NumberFormat format) {
   return format == v1::NUMBER_FORMAT_BF16 ? DType::kBf16 : DType::kF32;
 }
 
 }  // namespace
+
+const char* Name(Activation activation) {
+  switch (activation) {
+    case Activation::kSwiglu:
+      return "swiglu";
+    case Activation::kSquaredRelu:
+      return "squared_relu";
+    case Activation::kGelu:
+      return "gelu";
+  }
+  return "?";
+}
 
 bool Has(const LayerBlocks& blocks, BlockKind kind) {
   return std::find(blocks.begin(), blocks.end(), kind) != blocks.end();
@@ -89,11 +112,28 @@ double Shape::router_loss_weight() const {
   return static_cast<double>(tokens) / step_tokens();
 }
 
+int64_t Shape::capacity() const {
+  if (capacity_factor == 0) return 0;
+  return static_cast<int64_t>(std::ceil(static_cast<double>(tokens * top_k) /
+                                        experts * capacity_factor));
+}
+
+int64_t Shape::sent_rows() const {
+  const int64_t slots = tokens * top_k;
+  if (capacity_factor == 0) return slots;
+  const int64_t kept = experts * capacity();
+  return pad_to_capacity ? kept : std::min(slots, kept);
+}
+
 int64_t Shape::max_received_rows() const {
-  const int64_t possible = tokens * ep * std::min(top_k, local_experts());
+  if (pad_to_capacity) return sent_rows();
+  int64_t possible = tokens * ep * std::min(top_k, local_experts());
+  if (capacity_factor > 0) {
+    possible = std::min(possible, ep * local_experts() * capacity());
+  }
   if (max_rows_factor == 0) return possible;
-  // Each rank of the group sends sent_rows(), so a balanced one gets as many.
-  const double bound = std::ceil(max_rows_factor * sent_rows());
+  // Each rank of the group sends so many, and a balanced one gets as many.
+  const double bound = std::ceil(max_rows_factor * tokens * top_k);
   return bound < possible ? static_cast<int64_t>(bound) : possible;
 }
 
@@ -127,6 +167,18 @@ void FillMoe(const v1::MoeConfig& moe, Shape* shape) {
                         losses.global_aux(), losses.z()};
   shape->renormalize_top_k =
       moe.top_k_normalization() != v1::TOP_K_NORMALIZATION_RAW;
+  shape->sigmoid_scores = moe.score_function() == v1::SCORE_FUNCTION_SIGMOID;
+  shape->routing_scale = Or(moe.scaling_factor(), 1.0);
+  if (moe.has_expert_groups()) {
+    const v1::ExpertGroupsConfig& groups = moe.expert_groups();
+    const int64_t scores = std::max<int64_t>(1, moe.top_k() / groups.kept());
+    shape->expert_groups = {groups.groups(), groups.kept(),
+                            Or<int64_t>(groups.scores(), scores)};
+  }
+  shape->expert_bias = moe.has_expert_bias();
+  shape->expert_bias_rate = moe.expert_bias().update_rate();
+  shape->capacity_factor = moe.capacity().factor();
+  shape->pad_to_capacity = moe.capacity().pad();
 }
 
 MambaShape MambaOf(const v1::MambaConfig& mamba) {
@@ -192,7 +244,7 @@ Shape ShapeOf(const v1::TrainingJob& job) {
   shape.residual_multiplier = Or(model.residual_multiplier(), 1.0);
   shape.logits_divisor = Or(model.logits_divisor(), 1.0);
   shape.ffn = model.ffn_hidden_size();
-  shape.gated_mlp = model.mlp_activation() != v1::MLP_ACTIVATION_SQUARED_RELU;
+  shape.activation = ActivationOf(model.mlp_activation());
   shape.tie_embeddings = model.tie_embeddings();
   shape.norm_epsilon = Or(model.norm_epsilon(), 1e-5);
   shape.init_std = Or(model.init_std(), 0.02);
@@ -207,6 +259,7 @@ Shape ShapeOf(const v1::TrainingJob& job) {
   shape.sequence = job.data().sequence_length();
   shape.token_loss = job.loss().normalization() == v1::LOSS_NORMALIZATION_TOKEN;
   shape.loss_mask = !job.data().loss_mask_prefix().empty();
+  shape.padding_mask = !job.data().padding_mask_prefix().empty();
   shape.world = job.parallel().world();
   shape.ep = Or(job.parallel().ep(), 1);
   FillBatch(job.batch(), &shape);

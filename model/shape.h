@@ -18,8 +18,23 @@ struct RouterCoefficients {
   double global_aux = 0;
   double z = 0;
 
-  // Whether the rows each expert gets over all ranks are needed.
+  // Whether the tokens that choose each expert on all ranks are needed.
   bool need_counts() const { return aux > 0 || global_aux > 0; }
+  // Whether any loss balances experts, and so has a gradient of scores.
+  bool balance() const { return need_counts() || sequence_aux > 0; }
+};
+
+// Activation between the projections of a feed-forward; see MlpActivation.
+enum class Activation : uint8_t { kSwiglu, kSquaredRelu, kGelu };
+// As job files write it, without what all have in common.
+const char* Name(Activation activation);
+
+// Experts in contiguous groups, of which a token keeps the best; see
+// ExpertGroupsConfig.
+struct ExpertGroups {
+  int64_t groups = 0;  // 0: none
+  int64_t kept = 0;
+  int64_t scores = 0;
 };
 
 // v1::YarnConfig; a factor of 1 changes nothing.
@@ -97,9 +112,16 @@ struct Shape {
   int64_t shared_ffn = 0;      // 0: no shared expert
   double max_rows_factor = 0;  // of MoeConfig; 0: no bound of the job's own
   bool renormalize_top_k = true;
+  bool sigmoid_scores = false;  // of routers; else softmax
+  double routing_scale = 1;     // of the probabilities of chosen experts
+  ExpertGroups expert_groups;
+  bool expert_bias = false;     // experts are chosen by score plus a bias
+  double expert_bias_rate = 0;  // of its update
+  double capacity_factor = 0;   // of CapacityConfig; 0: no bound
+  bool pad_to_capacity = false;
   bool balanced_routing = false;  // of BenchConfig
   bool shared_gate = false;       // of the shared expert
-  bool gated_mlp = true;          // SwiGLU; false: squared ReLU
+  Activation activation = Activation::kSwiglu;
   bool qkv_bias = false;
   bool out_bias = false;
   bool qk_norm = false;        // RMSNorm of each head of queries and keys
@@ -114,7 +136,8 @@ struct Shape {
   // Losses are means over the step's tokens; else means over microbatches of
   // means over their tokens.
   bool token_loss = false;
-  bool loss_mask = false;  // some tokens do not count as labels
+  bool loss_mask = false;     // some tokens do not count as labels
+  bool padding_mask = false;  // some tokens are padding
   bool tie_embeddings = false;
   double norm_epsilon = 1e-5;
   double rope_theta = 10000;
@@ -168,12 +191,35 @@ struct Shape {
   int64_t rotary_table_elements() const {
     return attention_table_elements() + mla_table_elements();
   }
+  // Whether a feed-forward's first projection has two outputs.
+  bool gated_mlp() const { return activation == Activation::kSwiglu; }
   // Outputs of a feed-forward's first projection.
-  int64_t up_columns(int64_t ffn) const { return gated_mlp ? 2 * ffn : ffn; }
+  int64_t up_columns(int64_t ffn) const { return gated_mlp() ? 2 * ffn : ffn; }
   // Experts of a layer on one rank.
   int64_t local_experts() const { return experts / ep; }
-  // Rows a rank sends to experts in one layer.
-  int64_t sent_rows() const { return tokens * top_k; }
+  // Most tokens that an expert takes of this rank; 0: no bound.
+  int64_t capacity() const;
+  // Rows for experts that a rank has room for in one layer: those it sends, or,
+  // where a capacity drops some, as many at most.
+  int64_t sent_rows() const;
+  // Whether losses that balance experts count other choices than the router's:
+  // those by scores alone.
+  bool plain_choices() const {
+    return router_loss.balance() && (expert_bias || expert_groups.groups > 0);
+  }
+  // Whether they read other choices than the router's: those, or not all.
+  bool own_loss_choices() const {
+    return plain_choices() || (router_loss.balance() && padding_mask);
+  }
+  // Whether they count other tokens by expert than are sent to it.
+  bool own_loss_counts() const {
+    return router_loss.need_counts() &&
+           (own_loss_choices() || capacity_factor > 0);
+  }
+  // Whether they read other scores than the router's.
+  bool own_loss_scores() const {
+    return router_loss.balance() && (sigmoid_scores || padding_mask);
+  }
   // Columns of an all-reduced count of each expert's rows: the experts, padded
   // to a multiple of the ranks.
   int64_t balance_columns() const {
@@ -191,10 +237,15 @@ struct Shape {
   // every token counts as a label. See loss_weights of model/decoder.h.
   double token_loss_weight() const;
   double router_loss_weight() const;
-  // i32 words of a sample on the host: its tokens; with a mask, its labels too.
+  // i32 words of a sample on the host: its tokens; with a loss mask, its
+  // labels; with a padding mask, for each token but the last whether it is
+  // valid.
   int64_t sample_words() const {
-    return sequence + 1 + (loss_mask ? sequence : 0);
+    return sequence + 1 + (loss_mask ? sequence : 0) +
+           (padding_mask ? sequence : 0);
   }
+  // Whether what losses weigh depends on the tokens of a step.
+  bool weighs_losses() const { return loss_mask || padding_mask; }
   // Most rows the experts of one rank may get from its EP group: as many as
   // routing can send at all, or the job's own bound.
   int64_t max_received_rows() const;

@@ -142,6 +142,45 @@ TEST(ShapeTest, AJobMayBoundTheRowsARankReceives) {
   EXPECT_EQ(ShapeOf(job).max_received_rows(), 20 * 2 * 2);
 }
 
+TEST(ShapeTest, ACapacityBoundsTheRowsThatAreSentAndReceived) {
+  v1::TrainingJob job = MoeJob();
+  EXPECT_EQ(ShapeOf(job).sent_rows(), 40);
+  v1::CapacityConfig& capacity =
+      *job.mutable_model()->mutable_moe()->mutable_capacity();
+  // 5 of the 40 rows go to each of the 8 experts when all get as many.
+  capacity.set_factor(0.5);
+  EXPECT_EQ(ShapeOf(job).capacity(), 3);
+  EXPECT_EQ(ShapeOf(job).sent_rows(), 24);
+  EXPECT_EQ(ShapeOf(job).max_received_rows(), 2 * 4 * 3);
+  capacity.set_factor(3);
+  EXPECT_EQ(ShapeOf(job).capacity(), 15);
+  EXPECT_EQ(ShapeOf(job).sent_rows(), 40);
+  EXPECT_EQ(ShapeOf(job).max_received_rows(), 20 * 2 * 2);
+}
+
+TEST(ShapeTest, PaddingToCapacityMakesBothExact) {
+  v1::TrainingJob job = MoeJob();
+  v1::MoeConfig& moe = *job.mutable_model()->mutable_moe();
+  moe.mutable_capacity()->set_factor(3);
+  moe.mutable_capacity()->set_pad(true);
+  moe.set_max_rows_factor(1);
+  EXPECT_EQ(ShapeOf(job).sent_rows(), 8 * 15);
+  EXPECT_EQ(ShapeOf(job).max_received_rows(), 8 * 15);
+}
+
+TEST(ShapeTest, AGroupIsJudgedByItsShareOfTheChoices) {
+  v1::TrainingJob job = MoeJob();
+  v1::MoeConfig& moe = *job.mutable_model()->mutable_moe();
+  moe.mutable_expert_groups()->set_groups(4);
+  moe.mutable_expert_groups()->set_kept(2);
+  moe.set_top_k(4);
+  EXPECT_EQ(ShapeOf(job).expert_groups.scores, 2);
+  moe.set_top_k(1);
+  EXPECT_EQ(ShapeOf(job).expert_groups.scores, 1);
+  moe.mutable_expert_groups()->set_scores(2);
+  EXPECT_EQ(ShapeOf(job).expert_groups.scores, 2);
+}
+
 TEST(ShapeTest, EpDefaultsToOneAndDenseLayersAreMarked) {
   v1::TrainingJob job = MoeJob();
   job.mutable_parallel()->clear_ep();

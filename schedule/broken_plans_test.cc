@@ -163,6 +163,30 @@ TEST_F(BrokenPlanTest, GradientNeverReduced) {
   Expect("gradients", {writer}, "for which there is no reduce");
 }
 
+v1::TrainingJob BiasedJob() {
+  v1::TrainingJob job = WovenJob();
+  v1::MoeConfig& moe = *job.mutable_model()->mutable_moe();
+  moe.set_score_function(v1::SCORE_FUNCTION_SIGMOID);
+  moe.mutable_expert_bias()->set_update_rate(0.1);
+  return job;
+}
+
+TEST_F(BrokenPlanTest, ExpertBiasMovedByTheCountsOfSomeMicrobatchesOnly) {
+  Compile(BiasedJob());
+  const int control = FindKind(OpKind::kControl);
+  // Of the second layer, after the losses of three microbatches.
+  const int counts = ops()[control].args[4];
+  const int earlier = Find([&](const Op& op) {
+    return std::count(op.args.begin(), op.args.end(), counts) > 0;
+  });
+  const auto& args = ops()[earlier].args;
+  const int place = std::find(args.begin(), args.end(), counts) - args.begin();
+  ops()[control].args[4] = args[place - 1];  // of the microbatch before
+  Expect("shape", {control}, "is not layers.1.step_counts of microbatch 2");
+  ops()[control].args.pop_back();
+  Expect("shape", {control}, "and 2 expert biases");
+}
+
 TEST_F(BrokenPlanTest, NormTakenBeforeTheLastReduction) {
   const int control = FindKind(OpKind::kControl);
   int reduce = control - 1;

@@ -251,6 +251,10 @@ class Emitter {
         op.args.push_back(activations_.at({loss.value, m}));
       }
     }
+    for (const model::ExpertBiasDecl& bias : model_.expert_biases) {
+      op.args.push_back(
+          activations_.at({bias.counts, options_.microbatches - 1}));
+    }
   }
 
   void Optimize(int bucket) {

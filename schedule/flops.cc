@@ -9,7 +9,7 @@ TokenFlops TrainingFlopsOf(const model::Shape& s) {
   constexpr double kWeight = 6;
   TokenFlops flops;
   const double hidden = s.hidden;
-  const double matrices = s.gated_mlp ? 3 : 2;
+  const double matrices = s.gated_mlp() ? 3 : 2;
   const double width = s.heads * s.head_dim;
   const double ffn = s.top_k * s.expert_ffn + s.shared_ffn;
   for (const model::LayerBlocks& layer : s.layers) {

@@ -40,7 +40,7 @@ TEST(TrainingFlopsTest, DenseLayersAndActivationsOfOneProjection) {
   model::Shape shape = LargeShape();
   shape.layers[3] = {model::BlockKind::kAttention, model::BlockKind::kMlp};
   shape.ffn = 5000;
-  shape.gated_mlp = false;
+  shape.activation = model::Activation::kSquaredRelu;
   EXPECT_DOUBLE_EQ(TrainingFlopsOf(shape).feed_forward,
                    6.0 * 2048 * (15 * (2 * 5 * 1024 + 32) + 2 * 5000));
 }

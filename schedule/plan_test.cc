@@ -269,6 +269,18 @@ TEST_F(FromProtoTest, RefusesWhatTheJobDoesNotDeclare) {
                 "plan is broken: shape: op 1: ");
 }
 
+TEST(CompileTest, TheControlOpMovesTheBiasesOfExperts) {
+  v1::TrainingJob job = SmallJob({2, 2, 2, 2});
+  v1::MoeConfig& moe = *job.mutable_model()->mutable_moe();
+  moe.set_score_function(v1::SCORE_FUNCTION_SIGMOID);
+  moe.mutable_expert_bias()->set_update_rate(0.1);
+  job.mutable_eval()->set_batches(1);
+  ASSERT_OK_AND_ASSIGN(const Plan plan, Compile(job));
+  EXPECT_THAT(ToText(plan, plan.train), HasSubstr("(moves 2 expert biases)"));
+  EXPECT_THAT(ToText(plan, *plan.eval),
+              ::testing::Not(HasSubstr("expert biases")));
+}
+
 // Enums travel as their numbers: a worker and a coordinator of different builds
 // must mean the same by them, or else the protocol's version must change.
 TEST(WireTest, NumbersOfEnumsAreFixed) {

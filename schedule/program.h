@@ -70,7 +70,8 @@ struct Op {
   // gathered value. kAdd, kReduce: the gradient value; empty for a kReduce of
   // resident gradients.
   // kControl: the loss values of all microbatches; then those of every router
-  // loss, in order of declaration. kTap: the value, and the one that counts its
+  // loss, in order of declaration; then the counts of the last microbatch that
+  // each expert bias follows. kTap: the value, and the one that counts its
   // rows if they are counted.
   std::vector<int> args;
   std::vector<ParamUse> params;

@@ -67,6 +67,11 @@ std::string Notes(const Plan& plan, const Program& program, const Op& op) {
     notes.push_back(absl::StrCat(
         "v", op.args[0], op.accumulate ? " added to" : " ->", " shard"));
   }
+  const size_t biases = plan.model.expert_biases.size();
+  if (op.kind == OpKind::kControl && program.kind == ProgramKind::kTrain &&
+      biases > 0) {
+    notes.push_back(absl::StrCat("moves ", biases, " expert biases"));
+  }
   if (op.kind == OpKind::kTap) {
     const int decl = program.values[op.args[0]].decl;
     notes.push_back(plan.model.values[decl].name);

@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "base/status_macros.h"
@@ -194,7 +195,8 @@ absl::Status TapShape(const Subject& s, int id) {
                 ", which the node does not write");
 }
 
-// The control op reads every loss of every microbatch.
+// The control op reads every loss of every microbatch, and the counts that
+// expert biases follow, which are those of the step in the last one.
 absl::Status ControlShape(const Subject& s, int id) {
   const Op& op = s.program.ops[id];
   if (op.stream != StreamKind::kReduce) {
@@ -205,13 +207,21 @@ absl::Status ControlShape(const Subject& s, int id) {
     losses.push_back(loss.value);
   }
   const int microbatches = s.program.microbatches;
-  if (op.args.size() != losses.size() * microbatches) {
+  std::vector<std::pair<int, int>> expected;  // declared value, microbatch
+  for (int loss : losses) {
+    for (int m = 0; m < microbatches; ++m) expected.push_back({loss, m});
+  }
+  for (const model::ExpertBiasDecl& bias : s.model.expert_biases) {
+    expected.push_back({bias.counts, microbatches - 1});
+  }
+  if (op.args.size() != expected.size()) {
     return Broken("shape", id, "control reads ", op.args.size(), " values of ",
-                  losses.size(), " losses in ", microbatches, " microbatches");
+                  losses.size(), " losses in ", microbatches,
+                  " microbatches and ", s.model.expert_biases.size(),
+                  " expert biases");
   }
   for (int i = 0; i < op.args.size(); ++i) {
-    const int decl = losses[i / microbatches];
-    const int m = i % microbatches;
+    const auto [decl, m] = expected[i];
     if (!IsActivation(s.program.values[op.args[i]], decl, m)) {
       return Broken("shape", id, "value ", op.args[i], " is not ",
                     s.model.values[decl].name, " of microbatch ", m);

@@ -16,11 +16,15 @@ golden_runs() {
 megatron_runs() {
   local order model
   for order in sequential combined_1f1b; do
-    for model in aux_softmax_pre aux_softmax_post global_aux shared_gate \
+    for model in aux_softmax_pre aux_softmax_post capacity_drop capacity_pad \
+      global_aux padding_mask seq_aux_sigmoid_bias shared_gate \
       tied_embeddings; do
       echo "$model --schedule=$order --world=1"
-      # One of its microbatches is a single sequence.
-      if [[ "$model" == global_aux ]]; then continue; fi
+      # A capacity is of the tokens of a rank, and one of the microbatches of
+      # global_aux is a single sequence.
+      if [[ "$model" == capacity_* || "$model" == global_aux ]]; then
+        continue
+      fi
       echo "$model --schedule=$order --world=2 --ep=2"
     done
   done

@@ -35,10 +35,6 @@ constexpr WithoutEffect kWithoutEffect[] = {
     {"mamba_num_heads", "of mixers, which no layer has"},
     {"mamba_state_dim", "of mixers, which no layer has"},
     {"max_sequence_length", "a length; rotary positions have none"},
-    {"moe_router_bias_update_rate",
-     "of moe_router_enable_expert_bias, which is refused"},
-    {"moe_token_drop_policy",
-     "of moe_expert_capacity_factor, which is refused"},
     {"mscale", "of yarn, which is off"},
     {"mscale_all_dim", "of yarn, which is off"},
     {"num_query_groups", "of attention, which no layer has"},
@@ -51,28 +47,6 @@ constexpr WithoutEffect kWithoutEffect[] = {
     {"rotary_percent", "of attention, which no layer rotates"},
     {"rotary_scaling_factor", "of yarn, which is off"},
     {"v_head_dim", "of MLA, which is off"},
-};
-
-// Features that no job has.
-struct Off {
-  const char* name;
-  const char* rule;
-};
-
-constexpr Off kMustBeFalse[] = {
-    {"add_bias_linear", "must be false: linear layers have no biases"},
-    {"moe_pad_expert_input_to_capacity",
-     "must be false: experts take all rows they get, and no others"},
-    {"moe_router_enable_expert_bias",
-     "must be false: selection has no bias of its own"},
-};
-
-constexpr Off kMustBeNull[] = {
-    {"moe_expert_capacity_factor", "must be null: no row is dropped"},
-    {"moe_router_group_topk", "must be null: experts are in no groups"},
-    {"moe_router_num_groups", "must be null: experts are in no groups"},
-    {"moe_router_topk_scaling_factor",
-     "must be null: probabilities are not scaled"},
 };
 
 // One call reads one text.
@@ -91,6 +65,10 @@ class Parser {
   void ReadMoe();
   void ReadFeedForwards();
   void ReadPatternsFeedForwards(int64_t dense_width);
+  void ReadRouter(v1::MoeConfig& moe);
+  void ReadGroups(v1::MoeConfig& moe);
+  void ReadExpertBias(v1::MoeConfig& moe);
+  void ReadCapacity(v1::MoeConfig& moe);
   void ReadSharedExpert(v1::MoeConfig& moe);
   void ReadDenseLayers();
   void ReadRouterLosses(v1::RouterLossConfig& losses);
@@ -111,15 +89,7 @@ void Parser::MustBe(const char* name, const json& value) {
 
 void Parser::CheckFeatures() {
   MustBe("normalization", "RMSNorm");
-  MustBe("moe_router_score_function", "softmax");
-  for (const Off& off : kMustBeFalse) {
-    if (fields_.Boolean(off.name, false)) fields_.Refuse(off.name, off.rule);
-  }
-  for (const Off& off : kMustBeNull) {
-    if (fields_.TakeUnlessNull(off.name) != nullptr) {
-      fields_.Refuse(off.name, off.rule);
-    }
-  }
+  MustBe("add_bias_linear", false);
 }
 
 void Parser::ReadSizes() {
@@ -146,14 +116,17 @@ void Parser::ReadActivation() {
       fields_.Refuse("gated_linear_unit", "must be true with \"swiglu\"");
     }
     config_.model.set_mlp_activation(v1::MLP_ACTIVATION_SWIGLU);
-  } else if (*name == "squared_relu") {
+  } else if (*name == "squared_relu" || *name == "gelu") {
     if (is_gated) {
       fields_.Refuse("gated_linear_unit",
-                     "must be false with \"squared_relu\"");
+                     absl::StrCat("must be false with ", name->dump()));
     }
-    config_.model.set_mlp_activation(v1::MLP_ACTIVATION_SQUARED_RELU);
+    config_.model.set_mlp_activation(*name == "gelu"
+                                         ? v1::MLP_ACTIVATION_GELU
+                                         : v1::MLP_ACTIVATION_SQUARED_RELU);
   } else {
-    fields_.Refuse("activation", "must be \"swiglu\" or \"squared_relu\"");
+    fields_.Refuse("activation",
+                   "must be \"swiglu\", \"squared_relu\" or \"gelu\"");
   }
 }
 
@@ -247,6 +220,92 @@ void Parser::ReadRouterLosses(v1::RouterLossConfig& losses) {
   losses.set_z(fields_.Number("moe_z_loss_coeff", 0, /*nullable=*/true));
 }
 
+// With a sigmoid, several chosen scores are always divided by their sum, and
+// one never.
+void Parser::ReadRouter(v1::MoeConfig& moe) {
+  constexpr char kScore[] = "moe_router_score_function";
+  constexpr char kScaling[] = "moe_router_topk_scaling_factor";
+  bool is_raw = fields_.Boolean("moe_router_pre_softmax", false);
+  const json* score = fields_.Take(kScore);
+  if (score != nullptr && *score == "sigmoid") {
+    moe.set_score_function(v1::SCORE_FUNCTION_SIGMOID);
+    is_raw = moe.top_k() == 1;
+  } else if (score != nullptr && *score != "softmax") {
+    fields_.Refuse(kScore, "must be \"softmax\" or \"sigmoid\"");
+  }
+  moe.set_top_k_normalization(is_raw ? v1::TOP_K_NORMALIZATION_RAW
+                                     : v1::TOP_K_NORMALIZATION_RENORMALIZED);
+  const double scaling = fields_.Number(kScaling, 0, /*nullable=*/true);
+  if (fields_.IsGiven(kScaling) && !fields_.IsNull(kScaling) &&
+      !(scaling >= 1e-30 && scaling <= 1e30)) {
+    fields_.Refuse(kScaling, "must be null or 1e-30 to 1e30");
+  }
+  moe.set_scaling_factor(scaling);
+  ReadGroups(moe);
+  ReadExpertBias(moe);
+  ReadCapacity(moe);
+}
+
+void Parser::ReadGroups(v1::MoeConfig& moe) {
+  constexpr char kGroups[] = "moe_router_num_groups";
+  constexpr char kKept[] = "moe_router_group_topk";
+  const int64_t groups = fields_.Integer({kGroups, 0, 1, 4096, true});
+  const int64_t kept = fields_.Integer({kKept, 0, 1, 4096, true});
+  if (!fields_.AreFine({kGroups, kKept}) || (groups == 0 && kept == 0)) return;
+  if (groups == 0 || kept == 0) {
+    fields_.Refuse(
+        groups == 0 ? kGroups : kKept,
+        absl::StrCat("must be given with ", groups == 0 ? kKept : kGroups));
+    return;
+  }
+  const bool sums = moe.top_k() / kept > 1;
+  if (sums && moe.score_function() != v1::SCORE_FUNCTION_SIGMOID &&
+      moe.top_k_normalization() == v1::TOP_K_NORMALIZATION_RENORMALIZED) {
+    fields_.Refuse(kKept,
+                   "must be more than half of moe_router_topk with a softmax "
+                   "over the chosen: sums of logits are no group scores here");
+    return;
+  }
+  moe.mutable_expert_groups()->set_groups(groups);
+  moe.mutable_expert_groups()->set_kept(kept);
+}
+
+void Parser::ReadExpertBias(v1::MoeConfig& moe) {
+  constexpr char kEnabled[] = "moe_router_enable_expert_bias";
+  constexpr char kRate[] = "moe_router_bias_update_rate";
+  const bool is_enabled = fields_.Boolean(kEnabled, false);
+  const double rate = fields_.Number(kRate, 1e-3);
+  if (!is_enabled) return;
+  if (moe.score_function() != v1::SCORE_FUNCTION_SIGMOID) {
+    fields_.Refuse(kEnabled, "must be false without sigmoid scores");
+  }
+  if (!(rate >= 0 && rate <= 1)) fields_.Refuse(kRate, "must be 0 to 1");
+  moe.mutable_expert_bias()->set_update_rate(rate);
+}
+
+void Parser::ReadCapacity(v1::MoeConfig& moe) {
+  constexpr char kFactor[] = "moe_expert_capacity_factor";
+  constexpr char kPad[] = "moe_pad_expert_input_to_capacity";
+  const double factor = fields_.Number(kFactor, 0, /*nullable=*/true);
+  const bool pads = fields_.Boolean(kPad, false);
+  const json* policy = fields_.Take("moe_token_drop_policy");
+  // Below zero it stands for none.
+  if (!fields_.IsGiven(kFactor) || fields_.IsNull(kFactor) || factor < 0) {
+    if (pads) {
+      fields_.Refuse(kPad, absl::StrCat("must be false without ", kFactor));
+    }
+    return;
+  }
+  if (!(factor >= 1e-3 && factor <= 65536)) {
+    fields_.Refuse(kFactor, "must be null or 1e-3 to 65536");
+  }
+  if (policy != nullptr && *policy != "probs") {
+    fields_.Refuse("moe_token_drop_policy", "must be \"probs\"");
+  }
+  moe.mutable_capacity()->set_factor(factor);
+  moe.mutable_capacity()->set_pad(pads);
+}
+
 void Parser::ReadMoe() {
   v1::ModelConfig& model = config_.model;
   const int64_t experts =
@@ -255,9 +314,7 @@ void Parser::ReadMoe() {
   v1::MoeConfig moe;
   moe.set_num_experts(experts);
   moe.set_top_k(fields_.Integer({"moe_router_topk", 2, 1, 4096}));
-  moe.set_top_k_normalization(fields_.Boolean("moe_router_pre_softmax", false)
-                                  ? v1::TOP_K_NORMALIZATION_RAW
-                                  : v1::TOP_K_NORMALIZATION_RENORMALIZED);
+  ReadRouter(moe);
   moe.set_expert_hidden_size(
       fields_.Integer({"moe_ffn_hidden_size", 0, 1, 1048576, experts == 0}));
   ReadSharedExpert(moe);

@@ -67,6 +67,7 @@ constexpr Rule kLayer[] = {
     {"mlp.up", "mlp.linear_fc1.weight"},
     {"mlp.down", "mlp.linear_fc2.weight"},
     {"router", "mlp.router.weight"},
+    {"expert_bias", "mlp.router.expert_bias"},
     {"shared_gate_up", "mlp.shared_experts.linear_fc1.weight"},
     {"shared_up", "mlp.shared_experts.linear_fc1.weight"},
     {"shared_down", "mlp.shared_experts.linear_fc2.weight"},

@@ -11,10 +11,11 @@
 namespace weft::fsdp {
 namespace {
 
-// Copies one double as it is.
-void CopyDouble(const double* from, double* to, device::Stream& stream) {
+// Copies doubles as they are.
+void CopyDoubles(const double* from, int64_t count, double* to,
+                 device::Stream& stream) {
   ops::CopyArgs copy;
-  copy.count = sizeof(double) / sizeof(float);
+  copy.count = count * sizeof(double) / sizeof(float);
   copy.x = reinterpret_cast<const float*>(from);
   copy.out = reinterpret_cast<float*>(to);
   ops::Copy(copy, stream);
@@ -43,14 +44,16 @@ void SumRouterLosses(const ControlWork& work, device::Stream& stream) {
     sum.out = work.record + layout.router_loss(i);
     ops::WeightedSum(sum, stream);
   }
-  sum.count = layout.router_losses * layout.microbatches;
-  sum.x = work.router_losses.data();
-  sum.weights = work.objective_weights.data();
-  sum.out = work.record + ControlRecord::kRouterObjective;
-  ops::WeightedSum(sum, stream);
+  sum.count = layout.router_losses;
+  for (int m = 0; m < layout.microbatches; ++m) {
+    sum.x = work.objective_losses.data() + m * layout.router_losses;
+    sum.weights = work.objective_weights.data() + m * layout.router_losses;
+    sum.out = work.record + layout.router_objective(m);
+    ops::WeightedSum(sum, stream);
+  }
 }
 
-// Sums the losses of one microbatch over ranks.
+// Sums the losses and tokens of one microbatch over ranks.
 void AddMicrobatch(const double* records, int ranks,
                    const ControlRecord& layout, int microbatch,
                    ControlTotals* totals) {
@@ -61,6 +64,9 @@ void AddMicrobatch(const double* records, int ranks,
     totals->loss_sum += record[layout.loss(microbatch)];
     loss += record[layout.loss(microbatch)];
     tokens += record[layout.loss_tokens(microbatch)];
+    RouterShare& share = totals->router_shares[microbatch];
+    share.objective += record[layout.router_objective(microbatch)];
+    share.valid_tokens += record[layout.valid_tokens(microbatch)];
   }
   totals->loss_tokens += tokens;
   totals->microbatch_loss += loss / std::max(tokens, 1.0) / layout.microbatches;
@@ -71,7 +77,13 @@ void AddMicrobatch(const double* records, int ranks,
 absl::Status ExchangeControl(const ControlWork& work, device::Stream& stream) {
   SumSlices(work, stream);
   for (size_t m = 0; m < work.losses.size(); ++m) {
-    CopyDouble(work.losses[m], work.record + work.layout.loss(m), stream);
+    CopyDoubles(work.losses[m], 1, work.record + work.layout.loss(m), stream);
+  }
+  int64_t expert = 0;
+  for (const CountsView& counts : work.expert_counts) {
+    CopyDoubles(counts.data, counts.count,
+                work.record + work.layout.expert_count(expert), stream);
+    expert += counts.count;
   }
   SumRouterLosses(work, stream);
   const int64_t bytes =
@@ -84,19 +96,27 @@ void SumControl(const double* records, int ranks, const ControlRecord& layout,
                 ControlTotals* totals) {
   const int64_t stride = layout.doubles();
   std::vector<double> router_losses = std::move(totals->router_losses);
+  std::vector<double> expert_counts = std::move(totals->expert_counts);
+  std::vector<RouterShare> shares = std::move(totals->router_shares);
+  shares.assign(layout.microbatches, RouterShare());
   router_losses.assign(layout.router_losses, 0.0);
+  expert_counts.assign(layout.expert_counts, 0.0);
   *totals = {};
   totals->router_losses = std::move(router_losses);
+  totals->expert_counts = std::move(expert_counts);
+  totals->router_shares = std::move(shares);
   double squares = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     const double* record = records + rank * stride;
     squares += record[ControlRecord::kSquares];
     totals->tokens += record[ControlRecord::kTokens];
-    totals->router_objective += record[ControlRecord::kRouterObjective];
     const int64_t word = static_cast<int64_t>(record[ControlRecord::kWord]);
     totals->word = rank == 0 ? word : std::max(totals->word, word);
     for (int i = 0; i < layout.router_losses; ++i) {
       totals->router_losses[i] += record[layout.router_loss(i)];
+    }
+    for (int64_t e = 0; e < layout.expert_counts; ++e) {
+      totals->expert_counts[e] += record[layout.expert_count(e)];
     }
   }
   for (int m = 0; m < layout.microbatches; ++m) {

@@ -18,33 +18,49 @@
 namespace weft::fsdp {
 
 // What one rank contributes, as doubles: the sum of squares of its slices, its
-// control word, its tokens, its share of the weighted router losses; for every
-// microbatch the sum of its token losses; for every microbatch how many tokens
-// those are; its share of every router loss, as the mean over microbatches.
+// control word, its tokens; for every microbatch the sum of its token losses,
+// how many tokens those are, how many are valid, and its share of the weighted
+// router losses; its share of every router loss, as the mean over microbatches;
+// the tokens that experts with a bias kept in the step.
 struct ControlRecord {
   static constexpr int kSquares = 0;
   static constexpr int kWord = 1;
   static constexpr int kTokens = 2;
-  static constexpr int kRouterObjective = 3;
-  static constexpr int kLosses = 4;
+  static constexpr int kLosses = 3;
 
   int microbatches = 0;
   int router_losses = 0;
+  int64_t expert_counts = 0;
 
   int64_t loss(int microbatch) const { return kLosses + microbatch; }
   int64_t loss_tokens(int microbatch) const {
     return loss(microbatches) + microbatch;
   }
-  int64_t router_loss(int index) const {
-    return loss_tokens(microbatches) + index;
+  int64_t valid_tokens(int microbatch) const {
+    return loss_tokens(microbatches) + microbatch;
   }
-  int64_t doubles() const { return router_loss(router_losses); }
+  int64_t router_objective(int microbatch) const {
+    return valid_tokens(microbatches) + microbatch;
+  }
+  int64_t router_loss(int index) const {
+    return router_objective(microbatches) + index;
+  }
+  int64_t expert_count(int64_t index) const {
+    return router_loss(router_losses) + index;
+  }
+  int64_t doubles() const { return expert_count(expert_counts); }
 };
 
 // Gradients of this rank's slice of one bucket.
 struct SliceView {
   device::ConstTensor data;
   int64_t elements = 0;
+};
+
+// Counts of experts, f64[count], in memory that the device can reach.
+struct CountsView {
+  const double* data = nullptr;
+  int64_t count = 0;
 };
 
 struct ControlWork {
@@ -57,8 +73,11 @@ struct ControlWork {
   absl::Span<const double* const> router_losses;
   // Of a router loss in the mean over microbatches, by microbatch.
   absl::Span<const double> mean_weights;
-  // Of each of `router_losses` in the objective.
+  // The same by microbatch, then by router loss, and what each weighs in the
+  // objective.
+  absl::Span<const double* const> objective_losses;
   absl::Span<const double> objective_weights;
+  absl::Span<const CountsView> expert_counts;  // all of the record
   // Host memory the device can reach. Word and all numbers of tokens in
   // `record` are filled by the host before the launch.
   double* record = nullptr;   // [doubles]
@@ -67,6 +86,13 @@ struct ControlWork {
 };
 // Called from work on `stream`.
 absl::Status ExchangeControl(const ControlWork& work, device::Stream& stream);
+
+// Of one microbatch: the weighted router losses, and the tokens that they are
+// means over.
+struct RouterShare {
+  double objective = 0;
+  double valid_tokens = 0;
+};
 
 // What all ranks agree on.
 struct ControlTotals {
@@ -78,8 +104,9 @@ struct ControlTotals {
   // The mean over microbatches of a microbatch's mean loss; a microbatch that
   // counts no token has loss 0.
   double microbatch_loss = 0;
-  double router_objective = 0;
-  std::vector<double> router_losses;  // means over microbatches
+  std::vector<RouterShare> router_shares;  // by microbatch
+  std::vector<double> router_losses;       // means over microbatches
+  std::vector<double> expert_counts;
 
   // The mean over the tokens that count.
   double token_loss() const {

@@ -29,20 +29,30 @@ TEST(ControlTest, AllRanksSeeTheSameTotals) {
     const std::vector<const double*> router_values = {&router[0], &router[1],
                                                       &router[2], &router[3]};
     const std::vector<double> mean_weights = {0.5, 0.5};
-    const std::vector<double> weights = {0.25, 0.25, 10, 20};
+    const std::vector<const double*> by_microbatch = {&router[0], &router[2],
+                                                      &router[1], &router[3]};
+    const std::vector<double> weights = {0.25, 10, 0.25, 20};
     ControlWork work;
-    work.layout = {/*microbatches=*/2, /*router_losses=*/2};
+    work.layout = {/*microbatches=*/2, /*router_losses=*/2,
+                   /*expert_counts=*/5};
+    const std::vector<double> counts = {1, 2, rank * 10.0, 0, 4e9};
+    const std::vector<CountsView> expert_counts = {{&counts[0], 2},
+                                                   {&counts[2], 3}};
+    work.expert_counts = expert_counts;
     std::vector<double> record(work.layout.doubles());
     std::vector<double> records(3 * record.size());
     record[ControlRecord::kWord] = rank == 1 ? 9 : -4;
     record[ControlRecord::kTokens] = 6;
     record[work.layout.loss_tokens(0)] = 1;
     record[work.layout.loss_tokens(1)] = rank;
+    record[work.layout.valid_tokens(0)] = 5;
+    record[work.layout.valid_tokens(1)] = 2 * rank;
     work.comm = &comm;
     work.slices = slices;
     work.losses = loss_values;
     work.router_losses = router_values;
     work.mean_weights = mean_weights;
+    work.objective_losses = by_microbatch;
     work.objective_weights = weights;
     work.record = record.data();
     work.records = records.data();
@@ -56,7 +66,12 @@ TEST(ControlTest, AllRanksSeeTheSameTotals) {
     EXPECT_DOUBLE_EQ(totals.token_loss(), 34.5 / 6);
     EXPECT_DOUBLE_EQ(totals.microbatch_loss, (4.5 / 3 + 30.0 / 3) / 2);
     EXPECT_THAT(totals.router_losses, ElementsAre(6, 9));
-    EXPECT_DOUBLE_EQ(totals.router_objective, 3 + 3 * 100);
+    EXPECT_THAT(totals.expert_counts, ElementsAre(3, 6, 30, 0, 12e9));
+    EXPECT_EQ(totals.router_shares.size(), 2);
+    EXPECT_DOUBLE_EQ(totals.router_shares[0].objective, 3 * 0.25 + 10 * 6);
+    EXPECT_DOUBLE_EQ(totals.router_shares[1].objective, 9 * 0.25 + 20 * 12);
+    EXPECT_EQ(totals.router_shares[0].valid_tokens, 15);
+    EXPECT_EQ(totals.router_shares[1].valid_tokens, 6);
     EXPECT_EQ(totals.word, 9);
     return status;
   });
@@ -81,7 +96,7 @@ TEST(ControlTest, WithoutSlicesTheNormIsZero) {
     EXPECT_EQ(totals.tokens, 14);
     EXPECT_EQ(totals.loss_sum, 0);
     EXPECT_EQ(totals.token_loss(), 0);
-    EXPECT_EQ(totals.router_objective, 0);
+    EXPECT_THAT(totals.router_shares, IsEmpty());
     EXPECT_THAT(totals.router_losses, IsEmpty());
     return status;
   });

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -123,6 +124,12 @@ Wide ReceivedRows(const Job& job) {
       Wide{job.data().sequence_length()} * LargestMicrobatch(job);
   if (!job.model().has_moe()) return tokens;
   const int64_t local = std::max<int64_t>(1, moe.num_experts() / ep);
+  if (moe.capacity().pad()) {
+    const double rows = std::ceil(static_cast<double>(tokens) * moe.top_k() /
+                                  moe.num_experts() * moe.capacity().factor());
+    return std::max<Wide>(tokens * moe.top_k(),
+                          static_cast<Wide>(rows) * moe.num_experts());
+  }
   return tokens * std::max(ep * std::min<int64_t>(moe.top_k(), local),
                            int64_t{moe.top_k()});
 }

@@ -237,34 +237,6 @@ Finding CheckSharedGate(const Job& job) {
          "model.moe.shared_expert_hidden_size=0: there is nothing to gate";
 }
 
-Finding CheckTopK(const Job& job) {
-  const v1::MoeConfig& moe = job.model().moe();
-  if (moe.top_k() <= moe.num_experts()) return {};
-  return absl::StrCat(
-      "model.moe.top_k=", moe.top_k(),
-      " is larger than model.moe.num_experts=", moe.num_experts());
-}
-
-Finding CheckRouterLearns(const Job& job) {
-  const v1::MoeConfig& moe = job.model().moe();
-  if (moe.top_k() != 1 ||
-      moe.top_k_normalization() == v1::TOP_K_NORMALIZATION_RAW) {
-    return {};
-  }
-  return "model.moe.top_k=1 with renormalised probabilities makes every "
-         "probability 1, so the router would get no gradient";
-}
-
-Finding CheckRouterLossHasRouters(const Job& job) {
-  if (MoeLayers(job.model()) > 0) return {};
-  const v1::RouterLossConfig& loss = job.model().moe().router_loss();
-  if (loss.aux() == 0 && loss.sequence_aux() == 0 && loss.global_aux() == 0 &&
-      loss.z() == 0) {
-    return {};
-  }
-  return "model.moe.router_loss is set but no layer has experts";
-}
-
 // Field, other fields read, what is allowed, check.
 constexpr RelationRule kRules[] = {
     {"model.num_layers", "model.pattern",
@@ -300,13 +272,8 @@ constexpr RelationRule kRules[] = {
      "a divisor of num_heads", CheckMambaGroups},
     {"model.mamba.time_step_min", "model.mamba.time_step_max",
      "at most time_step_max", CheckMambaTimeSteps},
-    {"model.moe.top_k", "model.moe.num_experts", "1 to num_experts", CheckTopK},
     {"model.moe.shared_expert_gate", "model.moe.shared_expert_hidden_size",
      "false without a shared expert", CheckSharedGate},
-    {"model.moe.top_k_normalization", "model.moe.top_k",
-     "raw, or top_k of 2 and more", CheckRouterLearns},
-    {"model.moe.router_loss", "model.dense_layers,model.num_layers",
-     "left out without layers with experts", CheckRouterLossHasRouters},
 };
 
 }  // namespace

@@ -38,8 +38,9 @@ int ExpertParallelSize(const v1::TrainingJob& job) {
 absl::Span<const RelationRule> RelationRules() {
   static const auto& all = *new std::vector<RelationRule>([] {
     std::vector<RelationRule> rules;
-    for (const auto& part : {ModelRules(), BatchRules(), FsdpRules(),
-                             OptimizerRules(), RunRules(), TapRules()}) {
+    for (const auto& part :
+         {ModelRules(), RouterRules(), BatchRules(), FsdpRules(),
+          OptimizerRules(), RunRules(), TapRules()}) {
       rules.insert(rules.end(), part.begin(), part.end());
     }
     return rules;

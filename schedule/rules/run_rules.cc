@@ -49,6 +49,11 @@ Finding CheckLossMask(const Job& job) {
   return CheckPath("data.loss_mask_prefix", job.data().loss_mask_prefix());
 }
 
+Finding CheckPaddingMask(const Job& job) {
+  return CheckPath("data.padding_mask_prefix",
+                   job.data().padding_mask_prefix());
+}
+
 Finding CheckHuggingFace(const Job& job) {
   return CheckPath("init.hugging_face", job.init().hugging_face());
 }
@@ -132,6 +137,8 @@ constexpr RelationRule kRules[] = {
      "at most 63 characters of [a-z0-9-], not beginning with a hyphen",
      CheckName},
     {"data.prefix", "", "a path prefix of 1 to 4096 bytes", CheckPrefix},
+    {"data.padding_mask_prefix", "", "a path prefix of at most 4096 bytes",
+     CheckPaddingMask},
     {"data.loss_mask_prefix", "", "a path prefix of at most 4096 bytes",
      CheckLossMask},
     {"init.hugging_face", "", "a folder path of at most 4096 bytes",

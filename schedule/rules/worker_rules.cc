@@ -14,6 +14,8 @@ constexpr WorkerRule kRules[] = {
     {"data.loss_mask_prefix", "data.prefix",
      "a dataset of 0 and 1 with the sequences of prefix, 1 somewhere in every "
      "step"},
+    {"data.padding_mask_prefix", "data.prefix",
+     "a dataset of 0 and 1 with the sequences of prefix"},
     {"eval.batches", "batch.global_batch,data.prefix,data.validation_fraction",
      "at most the held-out samples / global_batch"},
     {"init.hugging_face", "model", "a checkpoint of this model"},

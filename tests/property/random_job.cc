@@ -62,7 +62,8 @@ class Drawer {
     model.set_tie_embeddings(Chance(1, 2));
     if (Chance(1, 5)) Mla();
     if (Chance(1, 2)) {
-      model.set_mlp_activation(v1::MLP_ACTIVATION_SQUARED_RELU);
+      model.set_mlp_activation(Chance(1, 2) ? v1::MLP_ACTIVATION_SQUARED_RELU
+                                            : v1::MLP_ACTIVATION_GELU);
     }
     for (int layer = 0; layer < model.num_layers(); ++layer) {
       if (Chance(1, 5)) model.add_dense_layers(layer);
@@ -104,9 +105,28 @@ class Drawer {
     if (Chance(1, 200)) moe.set_max_rows_factor(0.5);
     const bool shared = moe.shared_expert_hidden_size() > 0;
     moe.set_shared_expert_gate(shared ? Chance(1, 2) : Chance(1, 100));
+    Router(moe);
     const v1::ModelConfig& model = job_.model();
     const bool routers = model.dense_layers_size() < model.num_layers();
     if (Chance(1, routers ? 2 : 100)) RouterLoss(*moe.mutable_router_loss());
+  }
+
+  void Router(v1::MoeConfig& moe) {
+    const bool sigmoid = Chance(1, 2);
+    if (sigmoid) moe.set_score_function(v1::SCORE_FUNCTION_SIGMOID);
+    if (Chance(1, 3)) moe.set_scaling_factor(2.5);
+    if (Chance(1, 4) && moe.num_experts() >= 4) {
+      moe.mutable_expert_groups()->set_groups(2);
+      moe.mutable_expert_groups()->set_kept(moe.top_k() == 4 ? 2 : 1);
+      if (Chance(1, 100)) moe.mutable_expert_groups()->set_groups(5);
+    }
+    if (Chance(1, sigmoid ? 2 : 200)) {
+      moe.mutable_expert_bias()->set_update_rate(OneOf({0, 1}) * 0.001);
+    }
+    if (Chance(1, 4)) {
+      moe.mutable_capacity()->set_factor(OneOf({1, 2, 4}) * 0.5);
+      moe.mutable_capacity()->set_pad(Chance(1, 2));
+    }
   }
 
   void RouterLoss(v1::RouterLossConfig& loss) {
@@ -200,6 +220,7 @@ class Drawer {
   void Rest() {
     job_.mutable_data()->set_prefix("synthetic");
     if (Chance(1, 3)) job_.mutable_data()->set_loss_mask_prefix("synthetic");
+    if (Chance(1, 5)) job_.mutable_data()->set_padding_mask_prefix("synthetic");
     if (Chance(1, 3)) {
       job_.mutable_loss()->set_normalization(v1::LOSS_NORMALIZATION_TOKEN);
     }

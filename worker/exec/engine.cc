@@ -29,38 +29,50 @@ absl::Status EngineImpl::ReadBatches(data::Split split, int64_t batch) {
   int64_t index = batch * (shape.step_tokens() / shape.sequence) * shape.world;
   for (int m = 0; m < shape.microbatches; ++m) {
     const int64_t sequences = shape.sequences_of(m);
-    int64_t counted = 0;
+    SampleTokens tokens;
     for (int64_t i = 0; i < sequences; ++i) {
-      ASSIGN_OR_RETURN(
-          const int64_t labels,
-          ReadSample(split, index + options_.binding.rank * sequences + i,
-                     out));
-      counted += labels;
+      RETURN_IF_ERROR(ReadSample(
+          split, index + options_.binding.rank * sequences + i, out, tokens));
       out += shape.sample_words();
     }
-    record[control_layout_.loss_tokens(m)] = static_cast<double>(counted);
+    record[control_layout_.loss_tokens(m)] =
+        static_cast<double>(tokens.counted);
+    record[control_layout_.valid_tokens(m)] = static_cast<double>(tokens.valid);
     index += sequences * shape.world;
   }
-  if (shape.loss_mask) FillLossTokens();
+  if (shape.weighs_losses()) FillLossTokens();
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> EngineImpl::ReadSample(data::Split split, int64_t index,
-                                               int32_t* out) {
+absl::Status EngineImpl::ReadSample(data::Split split, int64_t index,
+                                    int32_t* out, SampleTokens& sum) {
   const int64_t sequence = plan_.shape.sequence;
   const auto tokens = absl::MakeSpan(out, static_cast<size_t>(sequence + 1));
   RETURN_IF_ERROR(options_.samples->Read(split, index, tokens));
-  if (!plan_.shape.loss_mask) return sequence;
-  RETURN_IF_ERROR(
-      options_.samples->ReadMask(split, index, absl::MakeSpan(mask_)));
-  int32_t* labels = out + sequence + 1;
-  int64_t counted = 0;
-  for (int64_t i = 0; i < sequence; ++i) {
-    const bool counts = mask_[i + 1] != 0;
-    labels[i] = counts ? tokens[i + 1] : ops::kIgnoredLabel;
-    counted += counts;
+  if (plan_.shape.loss_mask) {
+    RETURN_IF_ERROR(
+        options_.samples->ReadMask(split, index, absl::MakeSpan(mask_)));
+    int32_t* labels = out + sequence + 1;
+    for (int64_t i = 0; i < sequence; ++i) {
+      const bool counts = mask_[i + 1] != 0;
+      labels[i] = counts ? tokens[i + 1] : ops::kIgnoredLabel;
+      sum.counted += counts;
+    }
+  } else {
+    sum.counted += sequence;
   }
-  return counted;
+  if (!plan_.shape.padding_mask) {
+    sum.valid += sequence;
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(
+      options_.samples->ReadPadding(split, index, absl::MakeSpan(mask_)));
+  int32_t* valid = out + plan_.shape.sample_words() - sequence;
+  for (int64_t i = 0; i < sequence; ++i) {
+    valid[i] = mask_[i] == 0;
+    sum.valid += valid[i];
+  }
+  return absl::OkStatus();
 }
 
 void EngineImpl::FillLossTokens() {
@@ -68,11 +80,12 @@ void EngineImpl::FillLossTokens() {
   double* loss_tokens = reinterpret_cast<double*>(loss_tokens_->data());
   double step = 0;
   for (int m = 0; m < plan_.shape.microbatches; ++m) {
-    loss_tokens[2 * m] = record[control_layout_.loss_tokens(m)];
-    step += loss_tokens[2 * m];
+    loss_tokens[3 * m] = record[control_layout_.loss_tokens(m)];
+    loss_tokens[3 * m + 2] = record[control_layout_.valid_tokens(m)];
+    step += loss_tokens[3 * m];
   }
   for (int m = 0; m < plan_.shape.microbatches; ++m) {
-    loss_tokens[2 * m + 1] = step;
+    loss_tokens[3 * m + 1] = step;
   }
 }
 
@@ -189,6 +202,9 @@ absl::Status EngineImpl::FinishTrainControl() {
     gate_has_tripped_ = true;
     return absl::OutOfRangeError("the gradient norm is not finite");
   }
+  if (expert_biases_ != nullptr) {
+    expert_biases_->Update(totals_.expert_counts);
+  }
   scalars_ = fsdp::ScalarsOf(optimizer_, fsdp::LearningRate(rates_, step_),
                              step_, totals_.norm);
   return absl::OkStatus();
@@ -203,14 +219,20 @@ double EngineImpl::MeanLoss() const {
                                    : totals_.microbatch_loss;
 }
 
+// What router losses weigh, see ops::LossWeights.
 double EngineImpl::Objective() const {
   const model::Shape& shape = plan_.shape;
-  // See model::loss_weights.
-  const double weight =
-      shape.token_loss && shape.loss_mask
-          ? totals_.tokens / std::max(totals_.loss_tokens, 1.0)
-          : 1;
-  return MeanLoss() + weight * totals_.router_objective;
+  const double of_step =
+      shape.loss_mask ? totals_.tokens / std::max(totals_.loss_tokens, 1.0) : 1;
+  double objective = MeanLoss();
+  for (int m = 0; m < shape.microbatches; ++m) {
+    const fsdp::RouterShare& share = totals_.router_shares[m];
+    const double tokens = static_cast<double>(shape.Of(m).tokens) * shape.world;
+    const double weight =
+        shape.token_loss ? of_step * (share.valid_tokens / tokens) : 1;
+    objective += weight * share.objective;
+  }
+  return objective;
 }
 
 void EngineImpl::FillRouterLosses(v1::StepMetrics& metrics) const {

@@ -35,6 +35,9 @@ absl::Status EngineImpl::PrepareGuards() {
     options.buckets = buckets_.get();
     options.scalars = &scalars_;
     options.tables = tables_.get();
+    if (expert_biases_ != nullptr) {
+      options.expert_biases = expert_biases_->all();
+    }
     ASSIGN_OR_RETURN(replica_check_, ReplicaCheck::Create(options));
   }
   if (stuck_steps == 0) return absl::OkStatus();

@@ -21,6 +21,7 @@
 #include "schedule/plan.h"
 #include "worker/exec/engine.h"
 #include "worker/exec/exchange_meter.h"
+#include "worker/exec/expert_bias.h"
 #include "worker/exec/finite_check.h"
 #include "worker/exec/lowering.h"
 #include "worker/exec/replica_check.h"
@@ -88,10 +89,15 @@ class EngineImpl : public Engine {
   Bindings MakeBindings();
 
   absl::Status ReadBatches(data::Split split, int64_t batch);
-  // Reads a sample, with a mask its labels too, to `out`; returns how many of
-  // its tokens count as labels.
-  absl::StatusOr<int64_t> ReadSample(data::Split split, int64_t index,
-                                     int32_t* out);
+  // Tokens of samples that count as labels, and those that are no padding.
+  struct SampleTokens {
+    int64_t counted = 0;
+    int64_t valid = 0;
+  };
+  // Reads a sample, with masks its labels and what is valid too, to `out`, and
+  // adds its tokens to `sum`.
+  absl::Status ReadSample(data::Split split, int64_t index, int32_t* out,
+                          SampleTokens& sum);
   void FillLossTokens();
   // Walks a program and drains all streams. `split` and `batch` say which
   // samples it reads.
@@ -142,6 +148,7 @@ class EngineImpl : public Engine {
   std::unique_ptr<device::Buffer> arena_;
   std::unique_ptr<device::Buffer> host_arena_;
   std::unique_ptr<device::Buffer> tables_;
+  std::unique_ptr<ExpertBiases> expert_biases_;  // null: there are none
   std::unique_ptr<device::Buffer> batches_;
   std::unique_ptr<device::Buffer> loss_tokens_;  // with a mask
   std::vector<int32_t> mask_;                    // of one sample

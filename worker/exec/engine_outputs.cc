@@ -36,6 +36,9 @@ absl::Status EngineImpl::WriteFragments(
   args.rank = options_.binding.rank;
   args.parameters = parameters_;
   args.held = held;
+  if (!step.has_value() && expert_biases_ != nullptr) {
+    args.alike = expert_biases_->Tensors();
+  }
   args.step = step;
   args.device = options_.device;
   args.stream = streams_[0].get();

@@ -272,14 +272,17 @@ absl::Status EngineImpl::AllocateMemory() {
       batches_,
       device.AllocateHost(shape.step_tokens() / shape.sequence *
                           shape.sample_words() * int64_t{sizeof(int32_t)}));
-  if (shape.loss_mask) {
+  if (shape.weighs_losses()) {
     ASSIGN_OR_RETURN(
         loss_tokens_,
-        device.AllocateHost(shape.microbatches * 2 * int64_t{sizeof(double)}));
+        device.AllocateHost(shape.microbatches * 3 * int64_t{sizeof(double)}));
     mask_.resize(shape.sequence + 1);
   }
   control_layout_.microbatches = shape.microbatches;
   control_layout_.router_losses = plan_.model.router_losses.size();
+  for (const model::ExpertBiasDecl& bias : plan_.model.expert_biases) {
+    control_layout_.expert_counts += bias.experts;
+  }
   const int64_t doubles = control_layout_.doubles();
   ASSIGN_OR_RETURN(control_,
                    device.AllocateHost((plan_.world.size + 1) * doubles *
@@ -323,6 +326,13 @@ absl::Status EngineImpl::InitializeConstants() {
 }
 
 absl::Status EngineImpl::InitializeWeights() {
+  if (!plan_.model.expert_biases.empty()) {
+    ASSIGN_OR_RETURN(
+        expert_biases_,
+        ExpertBiases::Create(*options_.device, plan_.model.expert_biases,
+                             plan_.shape.expert_bias_rate,
+                             options_.initial_weights));
+  }
   if (options_.initial_weights != nullptr) {
     LoadWeightsArgs load;
     load.model = &plan_.model;
@@ -369,6 +379,7 @@ Bindings EngineImpl::MakeBindings() {
   b.buckets = buckets_.get();
   b.parameters = parameters_;
   b.constants = &constants_;
+  b.expert_biases = expert_biases_.get();
   b.shapes = &shapes_;
   b.batches = reinterpret_cast<const int32_t*>(batches_->data());
   if (loss_tokens_ != nullptr) {

@@ -104,6 +104,13 @@ absl::Status WriteFragmentFile(const FragmentFileArgs& args,
     RETURN_IF_ERROR(writer.Add(fragment.name, DType::kF32, {fragment.elements},
                                fragment.host_data));
   }
+  if (args.rank == 0) {
+    for (const HostTensor& tensor : args.alike) {
+      RETURN_IF_ERROR(writer.Add(tensor.name + "@0", DType::kF32,
+                                 {static_cast<int64_t>(tensor.values.size())},
+                                 tensor.values.data()));
+    }
+  }
   return writer.Write(
       absl::StrFormat("%s/rank-%05d.safetensors", folder, args.rank));
 }

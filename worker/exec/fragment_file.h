@@ -18,6 +18,12 @@
 
 namespace weft::exec {
 
+// Numbers in host memory that all ranks hold alike.
+struct HostTensor {
+  std::string name;
+  absl::Span<const float> values;
+};
+
 struct FragmentFileArgs {
   const fsdp::UnitAssignment* units = nullptr;
   fsdp::World world;
@@ -26,7 +32,8 @@ struct FragmentFileArgs {
   // By bucket, what the rank holds of it: its slice, or, like every rank of the
   // bucket's group, all of it.
   absl::Span<const fsdp::BucketView> held;
-  std::optional<int64_t> step;  // that made the values
+  std::vector<HostTensor> alike;  // rank 0 writes them
+  std::optional<int64_t> step;    // that made the values
   device::Device* device = nullptr;
   device::Stream* stream = nullptr;  // idle
 };

@@ -22,6 +22,7 @@
 #include "kernels/ops/checksum/checksum.h"
 #include "schedule/plan.h"
 #include "worker/exec/engine.h"
+#include "worker/exec/expert_bias.h"
 #include "worker/exec/finite_check.h"
 #include "worker/exec/host_pool.h"
 #include "worker/exec/launch.h"
@@ -46,11 +47,12 @@ struct Bindings {
   const fsdp::ResidentBuckets* buckets = nullptr;
   absl::Span<const fsdp::Parameter> parameters;
   const layers::Constants* constants = nullptr;
+  const ExpertBiases* expert_biases = nullptr;  // null: there are none
   // Of microbatches, by their sequences on a rank.
   const std::map<int64_t, model::Shape>* shapes = nullptr;
   // The samples of all microbatches, i32[sample_words] each, on the host.
   const int32_t* batches = nullptr;
-  const double* loss_tokens = nullptr;  // see NodeContext, [microbatches, 2]
+  const double* loss_tokens = nullptr;  // see NodeContext, [microbatches, 3]
   fsdp::ControlRecord control_layout;
   double* control_record = nullptr;
   double* control_records = nullptr;
@@ -218,6 +220,7 @@ class LoweredProgram {
   std::deque<std::vector<comm::Segment>> segments_;
   std::deque<std::vector<fsdp::Range>> paddings_;
   std::deque<std::vector<fsdp::SliceView>> slices_;
+  std::deque<std::vector<fsdp::CountsView>> expert_counts_;
   std::deque<std::vector<fsdp::OptimizerSegment>> optimizer_segments_;
   std::deque<std::vector<Region>> regions_;
   std::deque<std::vector<device::Event*>> waits_;

@@ -88,7 +88,10 @@ absl::Status LoweredProgram::BindNode(const Program& program, int id) {
     ctx.batch += plan.shape.sequences_of(m) * plan.shape.sample_words();
   }
   if (b_.loss_tokens != nullptr) {
-    ctx.loss_tokens = b_.loss_tokens + 2 * op.microbatch;
+    ctx.loss_tokens = b_.loss_tokens + 3 * op.microbatch;
+  }
+  if (b_.expert_biases != nullptr) {
+    ctx.expert_bias = b_.expert_biases->OfLayer(op.layer);
   }
   ctx.tag = TagOf(program, id);
   if (layer.moe) RETURN_IF_ERROR(BindWorkspace(ctx));
@@ -241,26 +244,40 @@ absl::Status LoweredProgram::BindLosses(const Program& program, int id,
                                         fsdp::ControlWork& work) {
   const std::vector<int>& args = program.ops[id].args;
   const int64_t microbatches = b_.control_layout.microbatches;
-  const int64_t router_losses = args.size() - microbatches;
+  const std::vector<model::ExpertBiasDecl>& biases =
+      b_.plan->model.expert_biases;
+  const int64_t all_losses = args.size() - biases.size();
+  const int64_t router_losses = all_losses - microbatches;
   ASSIGN_OR_RETURN(const double** losses,
                    host_.TakeArray<const double*>(args.size()));
   ASSIGN_OR_RETURN(double* means, host_.TakeArray<double>(microbatches));
+  ASSIGN_OR_RETURN(const double** by_microbatch,
+                   host_.TakeArray<const double*>(router_losses));
   ASSIGN_OR_RETURN(double* objective, host_.TakeArray<double>(router_losses));
   for (size_t i = 0; i < args.size(); ++i) {
     losses[i] =
         reinterpret_cast<const double*>(Address(program.values[args[i]]));
   }
   std::fill_n(means, microbatches, 1.0 / microbatches);
-  double* weight = objective;
-  for (const model::RouterLossDecl& loss : b_.plan->model.router_losses) {
-    for (int64_t m = 0; m < microbatches; ++m) {
-      *weight++ = loss.coefficient * b_.plan->shape.Of(m).router_loss_weight();
+  const std::vector<model::RouterLossDecl>& decls =
+      b_.plan->model.router_losses;
+  for (int64_t m = 0, at = 0; m < microbatches; ++m) {
+    const double weight = b_.plan->shape.Of(m).router_loss_weight();
+    for (size_t i = 0; i < decls.size(); ++i, ++at) {
+      by_microbatch[at] = losses[(i + 1) * microbatches + m];
+      objective[at] = decls[i].coefficient * weight;
     }
   }
+  std::vector<fsdp::CountsView>& counts = expert_counts_.emplace_back();
+  for (size_t i = 0; i < biases.size(); ++i) {
+    counts.push_back({losses[all_losses + i], biases[i].experts});
+  }
+  work.expert_counts = counts;
   work.losses = absl::MakeConstSpan(losses, microbatches);
   work.router_losses =
       absl::MakeConstSpan(losses + microbatches, router_losses);
   work.mean_weights = absl::MakeConstSpan(means, microbatches);
+  work.objective_losses = absl::MakeConstSpan(by_microbatch, router_losses);
   work.objective_weights = absl::MakeConstSpan(objective, router_losses);
   return absl::OkStatus();
 }

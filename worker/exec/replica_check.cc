@@ -63,6 +63,12 @@ void ReplicaCheck::ListItems() {
   tables.data = options_.tables->data();
   tables.bytes = options_.tables->bytes();
   items_.push_back(tables);
+  if (options_.expert_biases.empty()) return;
+  Item biases;
+  biases.what = "biases of experts";
+  biases.data = options_.expert_biases.data();
+  biases.bytes = options_.expert_biases.size() * int64_t{sizeof(float)};
+  items_.push_back(biases);
 }
 
 void ReplicaCheck::AddBucket(const fsdp::Bucket& bucket) {

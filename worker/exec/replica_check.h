@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "fsdp/runtime/optimizer.h"
 #include "fsdp/runtime/resident_buckets.h"
 #include "kernels/comm/communicator.h"
@@ -23,7 +24,8 @@ namespace weft::exec {
 //   no_shard          weights and moments of every bucket, after the step
 //   other strategies  the gathered weights of every bucket, as they are when
 //                     they are released, over all their stays in the step
-//   all               the optimizer's scalars and the rotary tables
+//   all               the optimizer's scalars, the rotary tables and the biases
+//                     of experts
 //
 // A bucket whose group is one rank has no replica; nor has a shard.
 // Allocates when it is made only. Thread-compatible.
@@ -37,6 +39,8 @@ class ReplicaCheck {
     const fsdp::ResidentBuckets* buckets = nullptr;
     const fsdp::OptimizerScalars* scalars = nullptr;
     const device::Buffer* tables = nullptr;
+    // Host memory that the device can read.
+    absl::Span<const float> expert_biases;
   };
   // Errors are those of device and communicator.
   static absl::StatusOr<std::unique_ptr<ReplicaCheck>> Create(Options options);

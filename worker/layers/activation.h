@@ -1,5 +1,5 @@
-// The activation between the two projections of a feed-forward: SwiGLU or
-// squared ReLU, as the shape says.
+// The activation between the two projections of a feed-forward: as the
+// shape says.
 #ifndef WEFT_WORKER_LAYERS_ACTIVATION_H_
 #define WEFT_WORKER_LAYERS_ACTIVATION_H_
 

@@ -37,6 +37,8 @@ absl::Status BalanceForward(const NodeContext& ctx, device::Stream& stream) {
   loss.num_experts = s.experts;
   loss.factor = BalanceFactor(s);
   loss.sums = ctx.f64(args::kScoreSums);
+  const float* weights = ctx.f32(args::kLossWeights);
+  if (weights != nullptr) loss.weight = weights + 2;  // see ops::LossWeights
   if (s.router_loss.aux > 0) {
     loss.counts = total;
     loss.loss = ctx.f64(args::kAux);

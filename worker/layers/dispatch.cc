@@ -1,4 +1,5 @@
 #include "base/status_macros.h"
+#include "kernels/ops/elementwise/elementwise.h"
 #include "model/decoder.h"
 #include "worker/layers/exchange.h"
 #include "worker/layers/nodes.h"
@@ -7,6 +8,20 @@ namespace weft::layers {
 namespace {
 
 namespace args = model::dispatch;
+
+// Where fewer rows are sent than there is room for, no gradient comes back of
+// the rest: it is zero.
+void ClearUnsent(const NodeContext& ctx, const Routing& routing,
+                 device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
+  const int64_t sent = routing.SentRows();
+  const int64_t rest = s.sent_rows() - sent;
+  if (rest == 0) return;
+  ops::Fill({rest * s.hidden, 0.0f,
+             ctx.tensor(args::kDSendRowsGrad) + sent * s.hidden},
+            stream);
+  ops::Fill({rest, 0.0f, ctx.f32(args::kDSendProbGrad) + sent}, stream);
+}
 
 }  // namespace
 
@@ -23,6 +38,7 @@ absl::Status DispatchForward(const NodeContext& ctx, device::Stream& stream) {
 absl::Status DispatchDgrad(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
   const Routing routing(s, ctx.ep_rank, ctx.i32(args::kDAll));
+  ClearUnsent(ctx, routing, stream);
   RETURN_IF_ERROR(SendBack(ctx, routing, ctx.tensor(args::kDRowsGrad),
                            ctx.tensor(args::kDSendRowsGrad), s.hidden, stream));
   return SendBack(ctx, routing, ctx.f32(args::kDProbGrad),

@@ -26,6 +26,9 @@ absl::Status LoadForward(const NodeContext& ctx, device::Stream& stream) {
     const int64_t at = b * sequence;
     CopyWords(sample, ctx.i32(args::kTokens) + at, sequence, stream);
     CopyWords(labels, ctx.i32(args::kLabels) + at, sequence, stream);
+    if (!ctx.shape->padding_mask) continue;
+    const int32_t* valid = sample + ctx.shape->sample_words() - sequence;
+    CopyWords(valid, ctx.i32(args::kValid) + at, sequence, stream);
   }
   return absl::OkStatus();
 }

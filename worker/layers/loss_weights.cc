@@ -1,5 +1,5 @@
-// What losses weigh when only some tokens count as labels, from how many do on
-// all ranks.
+// What losses weigh when only some tokens count as labels or are valid, from
+// how many do and are on all ranks.
 #include "kernels/ops/loss_weights/loss_weights.h"
 
 #include "base/status_macros.h"
@@ -13,7 +13,7 @@ absl::Status LossWeightsForward(const NodeContext& ctx,
   namespace args = model::loss_weights;
   const model::Shape& s = *ctx.shape;
   double* gathered = ctx.f64(args::kGathered);
-  constexpr int64_t kBytes = 2 * sizeof(double);
+  constexpr int64_t kBytes = 3 * sizeof(double);
   RETURN_IF_ERROR(
       ctx.dp->AllGather(ctx.loss_tokens, gathered, kBytes, stream, ctx.tag));
   ops::LossWeightsArgs weights;

@@ -65,9 +65,13 @@ struct NodeContext {
   int microbatch = 0;
   // load: host memory with the microbatch, i32[microbatch, sample_words].
   const int32_t* batch = nullptr;
-  // loss_weights: host memory that the device can read, f64[2]: this rank's
-  // tokens that count as labels, in the microbatch and in the step.
+  // loss_weights: host memory that the device can read, f64[3]: this rank's
+  // tokens that count as labels, in the microbatch and in the step, and its
+  // valid tokens in the microbatch.
   const double* loss_tokens = nullptr;
+  // pre_dispatch with a bias of experts: host memory that the device can read,
+  // [experts], frozen while a step runs.
+  const float* expert_bias = nullptr;
   Workspace workspace;
   comm::CollectiveTag tag;
 

@@ -4,6 +4,7 @@
 // watches the ends of each value).
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -91,14 +92,25 @@ class NodeContractTest : public ::testing::TestWithParam<SmallShape> {
   void CheckArg(const model::Arg& arg, const Bytes& before,
                 const std::string& what) {
     const model::ValueDecl& value = runner_.model().values[arg.value];
-    const Bytes& after = runner_.value(arg.value);
+    Bytes after = runner_.value(arg.value);
     if (arg.access == Access::kRead) {
       EXPECT_TRUE(after == before)
           << what << " changes its input " << value.name;
     } else if (arg.access == Access::kWrite) {
+      if (value.counts >= 0) after.resize(CountedBytes(value));
       EXPECT_EQ(UnwrittenElements(after, value.dtype), 0)
           << what << " leaves holes in " << value.name;
     }
+  }
+
+  // Of the rows that there are: where some are dropped, fewer than there is
+  // room for.
+  int64_t CountedBytes(const model::ValueDecl& value) {
+    const Bytes& memory = runner_.value(value.counts);
+    std::vector<int32_t> counts(memory.size() / sizeof(int32_t));
+    std::memcpy(counts.data(), memory.data(), memory.size());
+    return std::accumulate(counts.begin(), counts.end(), int64_t{0}) *
+           value.columns * SizeOf(value.dtype);
   }
 
   NodeRunner runner_;
@@ -174,8 +186,7 @@ std::string ShapeName(const ::testing::TestParamInfo<SmallShape>& info) {
                                  : "Mamba",
       info.param.shared_ffn > 0 ? "Shared" : "",
       info.param.renormalize ? "" : "Raw", info.param.tied ? "Tied" : "",
-      info.param.qk_norm ? "Optional" : "",
-      info.param.gated_mlp ? "" : "SquaredRelu",
+      info.param.qk_norm ? "Optional" : "", NameOf(info.param),
       info.param.router_loss.aux > 0 ? "Aux" : "",
       info.param.router_loss.sequence_aux > 0 ? "Seq" : "",
       info.param.router_loss.global_aux > 0 ? "Global" : "",
@@ -223,7 +234,39 @@ SmallShape Optional() {
 }
 
 SmallShape SquaredRelu(SmallShape shape) {
-  shape.gated_mlp = false;
+  shape.activation = model::Activation::kSquaredRelu;
+  return shape;
+}
+
+SmallShape Gelu(SmallShape shape) {
+  shape.activation = model::Activation::kGelu;
+  return shape;
+}
+
+SmallShape Sigmoid(SmallShape shape) {
+  shape.sigmoid = true;
+  shape.routing_scale = 2.5;
+  return shape;
+}
+
+SmallShape WithBias(SmallShape shape) {
+  shape.expert_bias = true;
+  return Sigmoid(shape);
+}
+
+SmallShape InGroups(SmallShape shape) {
+  shape.groups = {2, 1, 1};
+  return shape;
+}
+
+SmallShape Padding(SmallShape shape) {
+  shape.padding_mask = true;
+  return shape;
+}
+
+SmallShape Capacity(SmallShape shape, bool pad) {
+  shape.capacity_factor = 0.6;
+  shape.pad = pad;
   return shape;
 }
 
@@ -259,7 +302,18 @@ INSTANTIATE_TEST_SUITE_P(
     Shapes, NodeContractTest,
     ::testing::Values(
         SmallShape(), Dense(), Shared(), RawTied(), Optional(),
-        SquaredRelu(Dense()), SquaredRelu(Optional()),
+        SquaredRelu(Dense()), SquaredRelu(Optional()), Gelu(Dense()),
+        Gelu(Optional()), Sigmoid(Shared()),
+        Sigmoid(RouterLosses({1, 1, 1, 1})),
+        Sigmoid(RouterLosses({0, 0, 0, 1})),
+        InGroups(RouterLosses({1, 1, 1, 1})), WithBias(RawTied()),
+        InGroups(WithBias(RouterLosses({1, 1, 1, 1}))),
+        Capacity(SmallShape(), false), Capacity(SmallShape(), true),
+        Capacity(WithBias(RouterLosses({1, 1, 1, 1})), false),
+        Capacity(WithBias(RouterLosses({1})), true), Padding(Dense()),
+        Padding(RouterLosses({1, 1, 1, 1})),
+        Padding(MaskedOverTokens(WithBias(RouterLosses({1, 1, 1, 1})))),
+        Bf16(Capacity(Shared(), false)), Bf16(Capacity(Shared(), true)),
         RouterLosses({1, 1, 1, 1}), RouterLosses({1}), RouterLosses({0, 1}),
         RouterLosses({0, 0, 1}), RouterLosses({0, 0, 0, 1}),
         MaskedOverTokens(Dense()), MaskedOverTokens(RouterLosses({1, 1, 1, 1})),

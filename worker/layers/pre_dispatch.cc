@@ -1,5 +1,6 @@
 // What comes before the dispatch: norm2, router, permutation into the send
 // buffer, and the shared expert.
+#include "kernels/ops/capacity/capacity.h"
 #include "kernels/ops/elementwise/elementwise.h"
 #include "kernels/ops/permute/permute.h"
 #include "kernels/ops/router/router.h"
@@ -18,7 +19,13 @@ ops::RouterConfig RouterConfigOf(const model::Shape& s) {
   ops::RouterConfig config;
   config.num_experts = s.experts;
   config.topk = s.top_k;
+  config.score = s.sigmoid_scores ? ops::RouterScore::kSigmoid
+                                  : ops::RouterScore::kSoftmax;
   config.normalize_topk = s.renormalize_top_k;
+  config.scaling = static_cast<float>(s.routing_scale);
+  config.groups = s.expert_groups.groups;
+  config.kept_groups = s.expert_groups.kept;
+  config.group_scores = s.expert_groups.scores;
   config.balanced = s.balanced_routing;
   return config;
 }
@@ -35,6 +42,17 @@ Linear SharedDownSize(const model::Shape& s) {
 
 Linear SharedGateSize(const model::Shape& s) { return {s.tokens, s.hidden, 1}; }
 
+// The bias of the step, in memory that is near.
+const float* CopyBias(const NodeContext& ctx, device::Stream& stream) {
+  if (!ctx.shape->expert_bias) return nullptr;
+  ops::CopyArgs copy;
+  copy.count = ctx.shape->experts;
+  copy.x = ctx.expert_bias;
+  copy.out = ctx.f32(pd::kBias);
+  ops::Copy(copy, stream);
+  return ctx.f32(pd::kBias);
+}
+
 void Route(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
   Forward(RouterSize(s), ctx.tensor(pd::kXn2), ctx.params[pd::kRouterW],
@@ -47,23 +65,77 @@ void Route(const NodeContext& ctx, device::Stream& stream) {
   router.topk_index = ctx.i32(pd::kTopKIndex);
   router.topk_prob = ctx.f32(pd::kTopKProb);
   router.counts = ctx.i32(pd::kCountsOut);
+  router.bias = CopyBias(ctx, stream);
+  if (s.plain_choices()) router.plain_index = ctx.i32(pd::kPlainIndex);
   ops::RouterForward(router, stream);
   RouterLossForward(ctx, stream);
 }
 
-void Permute(const NodeContext& ctx, device::Stream& stream) {
+ops::CountChoicesArgs CountsOf(const NodeContext& ctx, const int32_t* index,
+                               int32_t* counts) {
+  ops::CountChoicesArgs count;
+  count.tokens = ctx.shape->tokens;
+  count.topk = ctx.shape->top_k;
+  count.num_experts = ctx.shape->experts;
+  count.index = index;
+  count.counts = counts;
+  return count;
+}
+
+// Drops what experts have no room for, and makes the counts those of the rows
+// that are sent. Returns the choices that stay.
+const int32_t* KeepWithinCapacity(const NodeContext& ctx,
+                                  device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
+  int32_t* kept = ctx.i32(pd::kKeptIndex);
+  ops::KeepWithinCapacityArgs keep;
+  keep.tokens = s.tokens;
+  keep.topk = s.top_k;
+  keep.num_experts = s.experts;
+  keep.capacity = s.capacity();
+  keep.topk_index = ctx.i32(pd::kTopKIndex);
+  keep.topk_prob = ctx.f32(pd::kTopKProb);
+  keep.kept_index = kept;
+  keep.scratch = ctx.i32(pd::kSortedRows);  // which is written later
+  ops::KeepWithinCapacity(keep, stream);
+  int32_t* counts = ctx.i32(pd::kCountsOut);
+  if (s.pad_to_capacity) {
+    ops::FillCounts({s.experts, static_cast<int32_t>(s.capacity()), counts},
+                    stream);
+  } else {
+    ops::CountChoices(CountsOf(ctx, kept, counts), stream);
+  }
+  return kept;
+}
+
+// Adds the valid tokens that experts keep to those of the step.
+void CountForBias(const NodeContext& ctx, const int32_t* kept,
+                  device::Stream& stream) {
+  int32_t* counts = ctx.i32(pd::kKeptCounts);
+  ops::CountChoicesArgs count = CountsOf(ctx, kept, counts);
+  count.valid = ctx.i32(pd::kValid);
+  ops::CountChoices(count, stream);
+  ops::AddCounts({ctx.shape->experts, counts, ctx.f64(pd::kPreviousCounts),
+                  ctx.f64(pd::kStepCounts)},
+                 stream);
+}
+
+void Permute(const NodeContext& ctx, const int32_t* index,
+             device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
   ops::BuildPermutationArgs build;
   build.tokens = s.tokens;
   build.topk = s.top_k;
   build.num_experts = s.experts;
-  build.topk_index = ctx.i32(pd::kTopKIndex);
+  build.topk_index = index;
   build.offsets = ctx.i64(pd::kOffsets);
   build.row_of_slot = ctx.i32(pd::kRowOfSlot);
   build.slot_of_row = ctx.i32(pd::kSlotOfRow);
   build.token_of_row = ctx.i32(pd::kTokenOfRow);
   build.sorted_rows = ctx.i32(pd::kSortedRows);
   build.sorted_experts = ctx.i32(pd::kSortedExperts);
+  if (s.capacity_factor > 0) build.rows = s.sent_rows();
+  if (s.pad_to_capacity) build.expert_rows = s.capacity();
   ops::BuildPermutation(build, stream);
 
   ops::GatherRowsArgs rows;
@@ -127,7 +199,7 @@ void RouteBackward(const NodeContext& ctx, device::Stream& stream) {
   ops::CombineRows(sum, stream);
 
   ops::GatherElementsArgs probs;
-  probs.count = s.sent_rows();
+  probs.count = s.tokens * s.top_k;
   probs.src = ctx.f32(pd::kDSendProb);
   probs.index = ctx.i32(pd::kDRowOfSlot);
   probs.out = ctx.f32(pd::kDTopKGrad);
@@ -195,7 +267,11 @@ absl::Status PreDispatchForward(const NodeContext& ctx,
   NormForward(*ctx.shape, ctx.tensor(pd::kX), ctx.params[pd::kNorm2],
               ctx.tensor(pd::kXn2), ctx.f32(pd::kRstd2), stream);
   Route(ctx, stream);
-  Permute(ctx, stream);
+  const int32_t* kept = ctx.shape->capacity_factor > 0
+                            ? KeepWithinCapacity(ctx, stream)
+                            : ctx.i32(pd::kTopKIndex);
+  if (ctx.shape->expert_bias) CountForBias(ctx, kept, stream);
+  Permute(ctx, kept, stream);
   if (ctx.shape->shared_ffn > 0) SharedExpertForward(ctx, stream);
   return absl::OkStatus();
 }

@@ -16,6 +16,12 @@ int64_t Routing::ReceivedRows(int rank) const {
   return rows;
 }
 
+int64_t Routing::SentRows() const {
+  int64_t rows = 0;
+  for (int64_t e = 0; e < experts_; ++e) rows += count(rank_, e);
+  return rows;
+}
+
 absl::Status Routing::CheckBound(int64_t max_rows) const {
   bool fits = true;
   for (int rank = 0; rank < ranks_; ++rank) {

@@ -32,6 +32,9 @@ class Routing {
   int64_t ReceivedRows(int rank) const;
   int64_t ReceivedRows() const { return ReceivedRows(rank_); }
 
+  // Rows that this rank sends.
+  int64_t SentRows() const;
+
   // RESOURCE_EXHAUSTED, naming the rows of each rank, when a rank would get
   // more than `max_rows`. All ranks see the same counts, so all fail, or none.
   absl::Status CheckBound(int64_t max_rows) const;

@@ -221,6 +221,7 @@ class DeviceRank : public Rank {
     data::Sampler::Options options;
     options.prefix = job.data().prefix();
     options.loss_mask_prefix = job.data().loss_mask_prefix();
+    options.padding_mask_prefix = job.data().padding_mask_prefix();
     options.sequence_length = job.data().sequence_length();
     options.validation_fraction = job.data().validation_fraction();
     options.kind = job.data().sample_kind();

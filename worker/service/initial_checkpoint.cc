@@ -56,7 +56,17 @@ std::string NormalizationText(const Shape& shape) {
 }
 
 std::string ActivationText(const Shape& shape) {
-  return shape.gated_mlp ? "swiglu" : "squared_relu";
+  return Name(shape.activation);
+}
+
+std::string ScoreText(const Shape& shape) {
+  return shape.sigmoid_scores ? "sigmoid" : "softmax";
+}
+
+std::string GroupsText(const Shape& shape) {
+  const model::ExpertGroups& groups = shape.expert_groups;
+  return absl::StrCat(groups.groups, ", ", groups.kept, " kept, ",
+                      groups.scores, " scores");
 }
 
 // The scale that follows from the width of a head is not told apart from the
@@ -141,6 +151,11 @@ constexpr Field kFields[] = {
     {"moe.shared_expert_hidden_size",
      [](const Shape& s) { return Text(s.shared_ffn); }},
     {"moe.top_k_normalization", &NormalizationText},
+    {"moe.score_function", &ScoreText},
+    {"moe.scaling_factor",
+     [](const Shape& s) { return Text(s.routing_scale); }},
+    {"moe.expert_groups", &GroupsText},
+    {"moe.expert_bias", [](const Shape& s) { return Text(s.expert_bias); }},
     {"moe.shared_expert_gate",
      [](const Shape& s) { return Text(s.shared_gate); }},
     {"dense_layers", &DenseLayersText},

@@ -21,9 +21,10 @@ namespace weft::ops {
 struct GeluForwardArgs {
   int64_t rows = 0;
   int64_t ffn = 0;
-  ConstTensor x;                // [rows, ffn]
-  const float* prob = nullptr;  // [rows], or null: 1
-  Tensor out;                   // [rows, ffn]
+  ConstTensor x;                       // [rows, ffn]
+  const float* prob = nullptr;         // [rows], or null: 1
+  Tensor out;                          // [rows, ffn]
+  const int64_t* row_count = nullptr;  // see math/row_count.h
 };
 void GeluForward(const GeluForwardArgs& args, device::Stream& stream);
 
@@ -31,11 +32,12 @@ void GeluForward(const GeluForwardArgs& args, device::Stream& stream);
 struct GeluBackwardArgs {
   int64_t rows = 0;
   int64_t ffn = 0;
-  ConstTensor x;                // [rows, ffn]
-  const float* prob = nullptr;  // [rows], or null: 1
-  ConstTensor d_out;            // [rows, ffn]
-  Tensor d_x;                   // [rows, ffn]
-  float* d_prob = nullptr;      // [rows], or null: not wanted
+  ConstTensor x;                       // [rows, ffn]
+  const float* prob = nullptr;         // [rows], or null: 1
+  ConstTensor d_out;                   // [rows, ffn]
+  Tensor d_x;                          // [rows, ffn]
+  float* d_prob = nullptr;             // [rows], or null: not wanted
+  const int64_t* row_count = nullptr;  // see math/row_count.h
 };
 void GeluBackward(const GeluBackwardArgs& args, device::Stream& stream);
 

@@ -1,6 +1,7 @@
 #include "kernels/ops/cuda_form.h"
 #include "kernels/ops/gelu/gelu.h"
 #include "kernels/ops/math/elements.h"
+#include "kernels/ops/math/row_count.h"
 #include "kernels/ops/math/vec_math.h"
 
 namespace weft::ops {
@@ -35,7 +36,8 @@ F8 Pdf(F8 x) { return simd::Exp(-0.5f * x * x) * 0.398942280401432678f; }
 
 template <typename T>
 void Forward(const GeluForwardArgs& args) {
-  for (int64_t row = 0; row < args.rows; ++row) {
+  const int64_t rows = RowsOf(args.rows, args.row_count);
+  for (int64_t row = 0; row < rows; ++row) {
     const T* x = Elements<T>(args.x) + row * args.ffn;
     T* out = Elements<T>(args.out) + row * args.ffn;
     const float prob = args.prob != nullptr ? args.prob[row] : 1.0f;
@@ -48,7 +50,8 @@ void Forward(const GeluForwardArgs& args) {
 
 template <typename T>
 void Backward(const GeluBackwardArgs& args) {
-  for (int64_t row = 0; row < args.rows; ++row) {
+  const int64_t rows = RowsOf(args.rows, args.row_count);
+  for (int64_t row = 0; row < rows; ++row) {
     const T* x = Elements<T>(args.x) + row * args.ffn;
     const T* d_out = Elements<T>(args.d_out) + row * args.ffn;
     T* d_x = Elements<T>(args.d_x) + row * args.ffn;

@@ -3,6 +3,7 @@
 #include "kernels/ops/cuda_form.h"
 #include "kernels/ops/gelu/gelu.h"
 #include "kernels/ops/math/pack.cuh"
+#include "kernels/ops/math/row_count.h"
 
 namespace weft::ops {
 namespace {
@@ -26,6 +27,7 @@ template <typename T, bool kAligned>
 __global__ void __launch_bounds__(cuda::kMaxRowThreads)
     ForwardKernel(const GeluForwardArgs args) {
   const int64_t row = blockIdx.x;
+  if (row >= RowsOf(args.rows, args.row_count)) return;
   const int64_t ffn = args.ffn;
   const T* x = Elements<T>(args.x) + row * ffn;
   T* out = Elements<T>(args.out) + row * ffn;
@@ -47,6 +49,7 @@ template <typename T, bool kAligned>
 __global__ void __launch_bounds__(cuda::kMaxRowThreads)
     BackwardKernel(const GeluBackwardArgs args) {
   const int64_t row = blockIdx.x;
+  if (row >= RowsOf(args.rows, args.row_count)) return;
   const int64_t ffn = args.ffn;
   const T* x = Elements<T>(args.x) + row * ffn;
   const T* d_out = Elements<T>(args.d_out) + row * ffn;

@@ -70,6 +70,24 @@ TEST(GeluTest, ExtremeInputsGoToZeroAndToThemselves) {
   for (const int i : {3, 4}) EXPECT_EQ(out[i], x[i]);
 }
 
+TEST(GeluTest, RowsBehindTheCountAreLeftAlone) {
+  const testing::Vector<int64_t> count = {1};
+  const Floats x = {40, NAN};
+  const Floats prob = {0.5f, NAN};
+  Floats out = {-7, -7};
+  GeluForward({2, 1, x.data(), prob.data(), out.data(), count.data()},
+              InlineStream());
+  EXPECT_EQ(out, (Floats{20, -7}));
+  const Floats d_out = {1, NAN};
+  Floats d = {-7, -7};
+  Floats d_prob = {-7, -7};
+  GeluBackward({2, 1, x.data(), prob.data(), d_out.data(), d.data(),
+                d_prob.data(), count.data()},
+               InlineStream());
+  EXPECT_EQ(d, (Floats{0.5f, -7}));
+  EXPECT_EQ(d_prob, (Floats{40, -7}));
+}
+
 TEST(GeluTest, SmallTailsKeepTheirDigits) {
   for (const float x : {-1.0f, -2.5f, -4.0f, -6.0f}) {
     float out = NAN;

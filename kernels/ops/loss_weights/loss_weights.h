@@ -1,13 +1,20 @@
-// What losses weigh when only some tokens count as labels.
+// What losses weigh when only some tokens count as labels, or some are padding.
 //
-// Of a microbatch of T tokens, n of which count, in a step of S tokens, N of
-// which count:
+// Of a microbatch of T tokens, n of which count and v of which are valid, in a
+// step of S tokens, N of which count, with r = T / max(v, 1):
 //
-//   means over microbatches: token = T / max(n, 1), router = 1
-//   means over the step:     token = router = S / max(N, 1)
+//                            means over microbatches   means over the step
+//   weights[0]  token        T / max(n, 1)             S / max(N, 1)
+//   weights[1]  router       1                         S / max(N, 1) / r
+//
+//   weights[2]  r^2, of what is summed over choices and scores
+//   weights[3]  r, of what is summed over tokens
+//   weights[4]  router * r^2
+//   weights[5]  router * r
 //
 // A loss summed over the tokens that count and divided by all tokens, times
-// `token`, is its mean over those that count.
+// `token`, is its mean over those that count; so is a router loss summed over
+// valid tokens, times r or r^2.
 #ifndef WEFT_KERNELS_OPS_LOSS_WEIGHTS_LOSS_WEIGHTS_H_
 #define WEFT_KERNELS_OPS_LOSS_WEIGHTS_LOSS_WEIGHTS_H_
 
@@ -22,8 +29,9 @@ struct LossWeightsArgs {
   double tokens = 0;       // T, over all ranks
   double step_tokens = 0;  // S, over all ranks
   bool over_step = false;
-  const double* counted = nullptr;  // [ranks, 2] each rank's share of n and N
-  float* weights = nullptr;         // [2] token, router
+  const double* counted =
+      nullptr;               // [ranks, 3] each rank's share of n, N and v
+  float* weights = nullptr;  // [6]
 };
 void LossWeights(const LossWeightsArgs& args, device::Stream& stream);
 

@@ -216,10 +216,13 @@ absl::StatusOr<std::vector<std::vector<StepResult>>> LocalWorld::RunSteps(
 
 absl::StatusOr<std::map<std::string, std::vector<float>>>
 LocalWorld::Parameters() {
-  return Collect(plan_.model.params,
-                 [](Engine& engine, absl::string_view folder) {
-                   return engine.WriteParameters(folder);
-                 });
+  std::vector<model::ParamDecl> params = plan_.model.params;
+  for (const model::ExpertBiasDecl& bias : plan_.model.expert_biases) {
+    params.push_back(bias.AsParameter());
+  }
+  return Collect(params, [](Engine& engine, absl::string_view folder) {
+    return engine.WriteParameters(folder);
+  });
 }
 
 absl::StatusOr<std::map<std::string, std::vector<float>>>

@@ -61,6 +61,9 @@ v1::TrainingJob MakeJob(const TinyJob& tiny) {
   job.mutable_data()->set_prefix("synthetic");
   job.mutable_data()->set_sequence_length(tiny.sequence_length);
   if (tiny.loss_mask) job.mutable_data()->set_loss_mask_prefix("synthetic");
+  if (tiny.padding_mask) {
+    job.mutable_data()->set_padding_mask_prefix("synthetic");
+  }
   job.mutable_parallel()->set_world(tiny.world);
   job.mutable_parallel()->set_ep(tiny.ep);
   SetBatch(tiny, *job.mutable_batch());
@@ -96,6 +99,13 @@ absl::Status SyntheticSamples::Read(data::Split split, int64_t index,
     out = static_cast<int32_t>(token);
     if (kind_ != Kind::kConstant) token = (3 * token + 1) % vocab_;
   }
+  return absl::OkStatus();
+}
+
+absl::Status SyntheticSamples::ReadPadding(data::Split split, int64_t index,
+                                           absl::Span<int32_t> padding) {
+  const size_t valid = padding.size() - index % 3;
+  for (size_t i = 0; i < padding.size(); ++i) padding[i] = i >= valid;
   return absl::OkStatus();
 }
 

@@ -29,6 +29,7 @@ struct TinyJob {
   std::vector<int> uneven;      // instead of microbatches of `sequences`
   bool token_loss = false;      // means over the step's tokens
   bool loss_mask = false;       // see SyntheticSamples::ReadMask
+  bool padding_mask = false;    // see SyntheticSamples::ReadPadding
   bool router_losses = false;   // all of them
   bool squared_relu = false;    // instead of SwiGLU
   int dense_layers = 1;         // the first ones
@@ -61,6 +62,9 @@ class SyntheticSamples : public data::SampleSource {
   // Kind::kConstant, all of Kind::kIgnored.
   absl::Status ReadMask(data::Split split, int64_t index,
                         absl::Span<int32_t> mask) override;
+  // The end of every sample but each third.
+  absl::Status ReadPadding(data::Split split, int64_t index,
+                           absl::Span<int32_t> padding) override;
   int64_t size(data::Split split) const override { return 1000; }
 
  private:

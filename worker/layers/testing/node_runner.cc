@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/glob.h"
 #include "glog/logging.h"
 #include "kernels/ops/cross_entropy/cross_entropy.h"
@@ -105,9 +106,16 @@ model::Shape MakeShape(const SmallShape& small) {
   shape.qkv_bias = small.biases;
   shape.out_bias = small.biases;
   shape.qk_norm = small.qk_norm;
-  shape.gated_mlp = small.gated_mlp;
+  shape.activation = small.activation;
   shape.router_loss = small.router_loss;
+  shape.sigmoid_scores = small.sigmoid;
+  shape.routing_scale = small.routing_scale;
+  shape.expert_groups = small.groups;
+  shape.expert_bias = small.expert_bias;
+  shape.capacity_factor = small.capacity_factor;
+  shape.pad_to_capacity = small.pad;
   shape.loss_mask = small.loss_mask;
+  shape.padding_mask = small.padding_mask;
   shape.token_loss = small.token_loss;
   shape.tie_embeddings = small.tied;
   shape.layers.assign(small.layers, {small.mamba ? model::BlockKind::kMamba
@@ -130,6 +138,15 @@ model::Shape MakeShape(const SmallShape& small) {
   shape.tokens = 10;
   shape.microbatches = 1;
   return shape;
+}
+
+std::string NameOf(const SmallShape& s) {
+  const bool swiglu = s.activation == model::Activation::kSwiglu;
+  return absl::StrCat(
+      swiglu ? "" : Name(s.activation), s.sigmoid ? "Sigmoid" : "",
+      s.routing_scale != 1 ? "Scaled" : "", s.groups.groups > 0 ? "Groups" : "",
+      s.expert_bias ? "Bias" : "", s.capacity_factor > 0 ? "Capacity" : "",
+      s.pad ? "Padded" : "", s.padding_mask ? "Padding" : "");
 }
 
 NodeRunner::NodeRunner(const model::Shape& shape, const std::string& frozen)
@@ -156,6 +173,7 @@ NodeRunner::NodeRunner(const model::Shape& shape, const std::string& frozen)
   tables_.resize(shape.rotary_table_elements());
   BuildRotaryTables(shape, tables_.data());
   constants_ = RotaryTablesAt(shape, tables_.data());
+  expert_bias_ = {0.25f, -0.25f, 0.125f, 0};
   const WorkspaceSizes sizes = SizesOfWorkspace(shape);
   segments_.resize(2 * sizes.segments);
   offsets_.resize(sizes.offsets);
@@ -165,6 +183,7 @@ NodeRunner::~NodeRunner() = default;
 
 void NodeRunner::FillBatch() {
   double counted = 0;
+  double valid = 0;
   for (int64_t b = 0; b < shape_.microbatch; ++b) {
     const size_t begin = batch_.size();
     for (int64_t i = 0; i < shape_.sequence + 1; ++i) {
@@ -177,8 +196,13 @@ void NodeRunner::FillBatch() {
       if (!shape_.loss_mask) continue;
       batch_.push_back(counts ? batch_[begin + i + 1] : ops::kIgnoredLabel);
     }
+    for (int64_t i = 0; i < shape_.sequence; ++i) {
+      const bool is_valid = !shape_.padding_mask || i + 1 < shape_.sequence;
+      valid += is_valid;
+      if (shape_.padding_mask) batch_.push_back(is_valid);
+    }
   }
-  loss_tokens_ = {counted, counted};
+  loss_tokens_ = {counted, counted, valid};
 }
 
 NodeContext NodeRunner::Context(int layer, const model::PhaseDecl& phase) {
@@ -223,6 +247,7 @@ NodeContext NodeRunner::Context(int layer, const model::PhaseDecl& phase) {
   if (phase.resource == model::Resource::kDataParallel) ctx.dp = dp_.get();
   ctx.batch = batch_.data();
   ctx.loss_tokens = loss_tokens_.data();
+  if (shape_.expert_bias) ctx.expert_bias = expert_bias_.data();
   ctx.workspace.sends = segments_.data();
   ctx.workspace.receives = segments_.data() + segments_.size() / 2;
   ctx.workspace.offsets = offsets_.data();
@@ -290,8 +315,7 @@ double NodeRunner::Number(int value) const {
 double NodeRunner::objective() const {
   const double counted = loss_tokens_[0];
   double sum = Number(model_.loss_value) / counted;
-  const double router =
-      shape_.token_loss ? static_cast<double>(shape_.tokens) / counted : 1;
+  const double router = shape_.token_loss ? loss_tokens_[2] / counted : 1;
   for (const model::RouterLossDecl& loss : model_.router_losses) {
     sum += router * loss.coefficient * Number(loss.value);
   }

@@ -36,9 +36,15 @@ struct SmallShape {
   bool mamba_options = true;
   // Parameters, activations and gradients in bf16.
   bool bf16 = false;
-  bool gated_mlp = true;  // SwiGLU; else squared ReLU
-  std::string frozen;     // a glob of parameters
+  model::Activation activation = model::Activation::kSwiglu;
+  std::string frozen;  // a glob of parameters
   model::RouterCoefficients router_loss;
+  bool sigmoid = false;  // scores of routers; else softmax
+  double routing_scale = 1;
+  model::ExpertGroups groups;
+  bool expert_bias = false;  // some that change choices
+  double capacity_factor = 0;
+  bool pad = false;        // to capacity
   bool loss_mask = false;  // every third label does not count
   bool token_loss = false;
   bool scaled = false;  // every multiplier and divisor is other than 1
@@ -48,8 +54,12 @@ struct SmallShape {
   bool q_latent = false;  // the next three are of it
   bool half_split = false;
   bool yarn = false;
+  bool padding_mask = false;  // the last token of each sequence is padding
 };
 model::Shape MakeShape(const SmallShape& small);
+// For names of tests: what of its activation, its router and its padding is not
+// as a SmallShape() has it.
+std::string NameOf(const SmallShape& small);
 
 // The microbatch is the first of its step. Requires: shape.ep and shape.world
 // are 1.
@@ -102,6 +112,7 @@ class NodeRunner {
   std::vector<int32_t> batch_;
   std::vector<double> loss_tokens_;
   std::vector<float> tables_;
+  std::vector<float> expert_bias_;
   Constants constants_;
   std::vector<comm::Segment> segments_;
   std::vector<int64_t> offsets_;
