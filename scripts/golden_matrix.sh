@@ -17,8 +17,8 @@ megatron_runs() {
   local order model
   for order in sequential combined_1f1b; do
     for model in aux_softmax_pre aux_softmax_post capacity_drop capacity_pad \
-      global_aux padding_mask seq_aux_sigmoid_bias shared_gate \
-      tied_embeddings; do
+      global_aux hybrid_mamba padding_mask seq_aux_sigmoid_bias \
+      shared_gate tied_embeddings; do
       echo "$model --schedule=$order --world=1"
       # A capacity is of the tokens of a rank, and one of the microbatches of
       # global_aux is a single sequence.
