@@ -19,6 +19,7 @@ _WORKER = _KERNELS + [
     "fsdp/runtime",
     "fsdp/unit",
     "model",
+    "records",
     "schedule",
     "worker/layers",
 ]
@@ -36,6 +37,7 @@ ROOMS = {
     "data/format": ["model"],
     "checkpoint/format": ["model"],
     "data": ["data/format", "fsdp/unit"],
+    "records": [],
     "checkpoint": ["checkpoint/format", "fsdp/unit"],
     "worker/layers": ["model"] + _KERNELS,
     # worker/exec, worker/service, worker/telemetry and the binary.
@@ -45,6 +47,7 @@ ROOMS = {
         "data/format",
         "fsdp/unit",
         "model",
+        "records",
         "schedule",
     ],
     "client": ["checkpoint/format", "data/format", "schedule"],

@@ -23,10 +23,12 @@
 #include "base/status_macros.h"
 #include "base/ticker.h"
 #include "coordinator/core/dispatcher.h"
+#include "coordinator/core/job_observer.h"
 #include "coordinator/core/schedule_compiler.h"
 #include "coordinator/http/http_server.h"
 #include "coordinator/http/metrics.h"
 #include "coordinator/http/status_page.h"
+#include "coordinator/records/job_records.h"
 #include "coordinator/service/grpc_server.h"
 #include "coordinator/store/sqlite_store.h"
 #include "coordinator/version.h"
@@ -104,6 +106,7 @@ class DaemonImpl : public Daemon {
     health_ticker_ = std::make_unique<Ticker>(kHealthPeriod, [this] {
       grpc_server_->SetAnswering(dispatcher_->IsAnswering());
     });
+    has_started_ = true;
     LOG(INFO) << "coordinator version=" << kVersion
               << " grpc=" << grpc_address() << " http=" << http_address()
               << " state_dir=" << LogValue(options_.state_dir);
@@ -134,7 +137,7 @@ class DaemonImpl : public Daemon {
     options.clock = &RealClock();
     options.store = store_.get();
     options.compiler = &compiler_;
-    options.observer = &metrics_;
+    options.observer = &observers_;
     options.heartbeat_interval = options_.heartbeat_interval;
     options.heartbeat_timeout = options_.heartbeat_timeout;
     options.tick_interval = kTick;
@@ -155,7 +158,9 @@ class DaemonImpl : public Daemon {
       http.listen_address = options_.http_address;
       http.metrics = [this] { return metrics_.ToText(); };
       http.status = [this] { return StatusPage(); };
+      http.status_json = [this] { return StatusJson(); };
       http.health = [this] { return Health(); };
+      http.readiness = [this] { return Readiness(); };
       ASSIGN_OR_RETURN(http_server_, HttpServer::Start(std::move(http)));
     }
     GrpcServer::Options grpc;
@@ -174,13 +179,29 @@ class DaemonImpl : public Daemon {
     return absl::UnavailableError("the dispatcher does not answer");
   }
 
-  std::string StatusPage() const {
+  // Whether clients and workers can call.
+  absl::Status Readiness() const {
+    if (!has_started_) return absl::UnavailableError("starting");
+    return Health();
+  }
+
+  v1::GetClusterInfoResponse ClusterInfo() const {
     v1::GetClusterInfoResponse cluster = dispatcher_->ClusterInfo();
     cluster.set_version(kVersion);
+    return cluster;
+  }
+  v1::ListJobsResponse LatestJobs() const {
     const absl::StatusOr<v1::ListJobsResponse> jobs =
         dispatcher_->List(v1::ListJobsRequest());
-    return MakeStatusPage(cluster, dispatcher_->ListWorkers(),
-                          jobs.ok() ? *jobs : v1::ListJobsResponse());
+    return jobs.ok() ? *jobs : v1::ListJobsResponse();
+  }
+  std::string StatusPage() const {
+    return MakeStatusPage(ClusterInfo(), dispatcher_->ListWorkers(),
+                          LatestJobs());
+  }
+  std::string StatusJson() const {
+    return MakeStatusJson(ClusterInfo(), dispatcher_->ListWorkers(),
+                          LatestJobs());
   }
 
   // {"grpc": "127.0.0.1:7070", "http": "127.0.0.1:7071", "pid": 4711}
@@ -196,8 +217,11 @@ class DaemonImpl : public Daemon {
   // In the order they are made; each uses only those above it.
   const Options options_;
   std::atomic<bool> is_serving_{true};
+  std::atomic<bool> has_started_{false};
   const ScheduleCompiler compiler_;
-  Metrics metrics_{kVersion};
+  Metrics metrics_{kVersion, RealClock()};
+  JobRecords records_{{&RealClock(), [this] { metrics_.CountRecordError(); }}};
+  JobObservers observers_{{&metrics_, &records_}};
   std::unique_ptr<SqliteStore> store_;
   std::unique_ptr<Dispatcher> dispatcher_;
   std::unique_ptr<HttpServer> http_server_;

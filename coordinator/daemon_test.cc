@@ -88,16 +88,25 @@ TEST(DaemonTest, RunsAJobWithARealPlanAndShowsItsMetrics) {
   EXPECT_THAT(
       metrics,
       AllOf(HasSubstr("text/plain; version=0.0.4"),
-            HasSubstr(absl::StrCat("weft_loss{job=\"", job.id(), "\"} 1\n")),
-            HasSubstr(absl::StrCat("weft_tokens_total{job=\"", job.id(),
+            HasSubstr(absl::StrCat("weft_loss{job_id=\"", job.id(), "\"} 1\n")),
+            HasSubstr(absl::StrCat("weft_tokens_total{job_id=\"", job.id(),
                                    "\"} 192\n")),
             HasSubstr("weft_worker_up{worker=\"w-0\"} 1\n")));
   EXPECT_THAT(HttpGet(daemon->http_address(), "/healthz"), HasSubstr("ok\n"));
+  EXPECT_THAT(HttpGet(daemon->http_address(), "/readyz"), HasSubstr("ok\n"));
+  EXPECT_THAT(HttpGet(daemon->http_address(), "/statusz"),
+              AllOf(HasSubstr("\"id\":\"w-0\""),
+                    HasSubstr(absl::StrCat("\"id\":\"", job.id(), "\""))));
   EXPECT_THAT(HttpGet(daemon->http_address(), "/metricsx"),
               HasSubstr("404 Not Found"));
   EXPECT_THAT(HttpGet(daemon->http_address(), "/"),
               AllOf(StartsWith("HTTP/1.1 200 OK\r\n"), HasSubstr("w-0"),
                     HasSubstr(job.id()), HasSubstr("succeeded")));
+  daemon.reset();  // has written all records then
+  EXPECT_THAT(ReadFile(job.artifacts() + "/steps.jsonl"),
+              AllOf(HasSubstr("\"step\":1,\"loss\":3,"),
+                    HasSubstr("\"step\":3,\"loss\":1,")));
+  EXPECT_TRUE(std::filesystem::exists(job.artifacts() + "/tensorboard"));
 }
 
 TEST(DaemonTest, RemembersAcrossARestart) {
@@ -116,8 +125,10 @@ TEST(DaemonTest, RemembersAcrossARestart) {
     ASSERT_TRUE(client.Submit(MakeLegalJob(1, 1), &running).ok());
     ASSERT_TRUE(client.Submit(MakeLegalJob(1, 1), &queued, "r").ok());
     daemon->Shutdown();
-    EXPECT_THAT(HttpGet(daemon->http_address(), "/healthz"),
-                StartsWith("HTTP/1.1 503"));
+    for (const char* path : {"/healthz", "/readyz", "/statusz"}) {
+      EXPECT_THAT(HttpGet(daemon->http_address(), path),
+                  StartsWith("HTTP/1.1 503"));
+    }
     EXPECT_EQ(worker.Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
   }
   ASSERT_OK_AND_ASSIGN(auto daemon, Daemon::Start(options));

@@ -114,6 +114,8 @@ OverlapTimes MeasureOverlap(const StreamOps& ops,
   Measure(
       UnionIntervals(stream(StreamKind::kGather), stream(StreamKind::kReduce)),
       stream(StreamKind::kCompute), &times.fsdp_ns, &times.fsdp_exposed_ns);
+  Measure(stream(StreamKind::kGather), stream(StreamKind::kCompute),
+          &times.gather_ns, &times.gather_exposed_ns);
   for (int s = 0; s < kNumStreams; ++s) {
     for (int op : ops[s]) {
       times.busy_ns[s] += spans[op].end_ns - spans[op].begin_ns;

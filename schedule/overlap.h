@@ -24,10 +24,12 @@ using StreamOps = std::array<std::vector<int>, kNumStreams>;
 StreamOps OpsByStream(const Program& program);
 
 struct OverlapTimes {
-  int64_t ep_ns = 0;            // the ep stream ran an op
-  int64_t ep_exposed_ns = 0;    // ... while the compute stream ran none
-  int64_t fsdp_ns = 0;          // the gather or the reduce stream ran an op
-  int64_t fsdp_exposed_ns = 0;  // ... while the compute stream ran none
+  int64_t ep_ns = 0;              // the ep stream ran an op
+  int64_t ep_exposed_ns = 0;      // ... while the compute stream ran none
+  int64_t fsdp_ns = 0;            // the gather or the reduce stream ran an op
+  int64_t fsdp_exposed_ns = 0;    // ... while the compute stream ran none
+  int64_t gather_ns = 0;          // the gather stream ran an op
+  int64_t gather_exposed_ns = 0;  // ... while the compute stream ran none
   std::array<int64_t, kNumStreams> busy_ns = {};  // each stream ran an op
 };
 

@@ -73,7 +73,21 @@ TEST(OverlapTest, GatherAndReduceAreOneKindOfTime) {
                                  .Measure();
   EXPECT_EQ(times.fsdp_ns, 27);
   EXPECT_EQ(times.fsdp_exposed_ns, 27 - 1 - 1);
+  EXPECT_EQ(times.gather_ns, 12);
+  EXPECT_EQ(times.gather_exposed_ns, 12);
   EXPECT_EQ(times.ep_ns, 0);
+}
+
+TEST(OverlapTest, GatherHasATimeOfItsOwn) {
+  const OverlapTimes times = Timeline()
+                                 .Add(StreamKind::kGather, 0, 10)
+                                 .Add(StreamKind::kReduce, 5, 40)
+                                 .Add(StreamKind::kCompute, 6, 30)
+                                 .Measure();
+  EXPECT_EQ(times.gather_ns, 10);
+  EXPECT_EQ(times.gather_exposed_ns, 6);
+  EXPECT_EQ(times.fsdp_ns - times.gather_ns, 30);
+  EXPECT_EQ(times.fsdp_exposed_ns - times.gather_exposed_ns, 10);
 }
 
 // 40 ms of 100 ms hidden.

@@ -65,8 +65,8 @@ ABSL_FLAG(
 ABSL_FLAG(int64_t, device_memory, 0,
           "Device memory a job may use, bytes; 0: no limit.");
 ABSL_FLAG(std::string, http_address, "127.0.0.1:0",
-          "Where /, /metrics and /healthz are served, ADDRESS:PORT; port 0 "
-          "takes a free one; empty: nowhere.");
+          "Where /, /statusz, /metrics, /healthz and /readyz are served, "
+          "ADDRESS:PORT; port 0 takes a free one; empty: nowhere.");
 ABSL_FLAG(std::string, released_memory, "keep",
           "What happens to device memory whose content is dead: keep, poison "
           "(fill with NaN) or return (give its pages back).");
@@ -222,6 +222,8 @@ absl::StatusOr<std::unique_ptr<telemetry::HttpServer>> StartHttp(
   if (options.address.empty()) return nullptr;
   options.metrics = &metrics;
   options.status = [&daemon] { return daemon.Status(); };
+  options.status_json = [&daemon] { return daemon.StatusJson(); };
+  options.readiness = [&daemon] { return daemon.Readiness(); };
   return telemetry::HttpServer::Start(std::move(options));
 }
 
@@ -237,7 +239,7 @@ absl::StatusOr<std::unique_ptr<HealthServer>> StartHealth() {
 
 // Says that the worker's own loop turns, and what is true of it.
 void Beat(const Daemon& daemon, HealthServer* health) {
-  const Health now = {true, daemon.IsReady()};
+  const Health now = {true, daemon.Readiness().ok()};
   if (health != nullptr) health->Beat(now);
   if (absl::GetFlag(FLAGS_supervised)) Supervisor::Report(now);
 }

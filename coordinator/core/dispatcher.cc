@@ -101,7 +101,7 @@ absl::StatusOr<SessionId> Dispatcher::Attach(const worker::v1::Register& info,
         absl::ToInt64Milliseconds(options_.heartbeat_timeout));
     SendLocked(*member, std::move(message));
     if (options_.observer != nullptr) {
-      options_.observer->OnWorker(member->id(), true);
+      options_.observer->OnWorker(member->ToProto());
     }
     SettleLocked();
   }
@@ -248,7 +248,7 @@ void Dispatcher::DetachLocked(Member& member, absl::Status reason) {
   outbox_.Add([link = member.link, reason] { link->Close(reason); });
   members_.Detach(member);
   if (options_.observer != nullptr) {
-    options_.observer->OnWorker(member.id(), false);
+    options_.observer->OnWorker(member.ToProto());
   }
 }
 

@@ -197,6 +197,7 @@ TEST_F(DispatcherTest, AWorkerComesBackAfterItWasLost) {
   // The old stream's late words do not touch the new one.
   Worker(0).Break();
   EXPECT_EQ(dispatcher_->ClusterInfo().workers(), 1);
+  EXPECT_EQ(dispatcher_->ListWorkers().at(0).restarts(), 1);
   const std::string id = Submit(MakeLegalJob(1, 1));
   EXPECT_EQ(Get(id).state(), v1::JOB_STATE_STARTING);
   EXPECT_THAT(again.Read(), SizeIs(1));
@@ -211,6 +212,7 @@ TEST_F(DispatcherTest, ANewStreamOfTheSameProcessEndsItsJob) {
   EXPECT_EQ(Get(id).state(), v1::JOB_STATE_FAILED);
   EXPECT_TRUE(Worker(0).closed().has_value());
   EXPECT_EQ(dispatcher_->ClusterInfo().idle_workers(), 1);
+  EXPECT_EQ(dispatcher_->ListWorkers().at(0).restarts(), 0);
 }
 
 TEST_F(DispatcherTest, CancelStopsARunningJob) {

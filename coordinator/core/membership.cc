@@ -74,6 +74,27 @@ absl::string_view TakePiece(absl::string_view& text) {
 
 }  // namespace
 
+v1::Worker Member::ToProto() const {
+  v1::Worker worker;
+  worker.set_id(id());
+  worker.set_state(state);
+  worker.set_host(info.host());
+  worker.set_pid(info.pid());
+  worker.set_device(info.device());
+  worker.set_device_memory_bytes(info.device_memory_bytes());
+  worker.set_job_id(job_id);
+  worker.set_rank(rank);
+  worker.set_incarnation(info.incarnation());
+  const int64_t ns = absl::ToUnixNanos(last_heartbeat);
+  worker.mutable_last_heartbeat()->set_seconds(ns / 1000000000);
+  worker.mutable_last_heartbeat()->set_nanos(ns % 1000000000);
+  *worker.mutable_figures() = figures;
+  worker.set_http_address(info.http_address());
+  *worker.mutable_libraries() = info.libraries();
+  worker.set_restarts(restarts);
+  return worker;
+}
+
 bool Membership::NaturalLess::operator()(absl::string_view a,
                                          absl::string_view b) const {
   const absl::string_view whole_a = a;
@@ -101,14 +122,19 @@ absl::StatusOr<Member*> Membership::Attach(worker::v1::Register info,
   if (!version.ok()) return version.status();
   CleanTexts(info);
   if (info.worker_id().empty()) info.set_worker_id(NewId());
-  Member& member = members_[info.worker_id()];
+  const auto [it, is_new] = members_.try_emplace(info.worker_id());
+  Member& member = it->second;
   if (member.link != nullptr) {
     return absl::AlreadyExistsError(absl::StrCat(
         "worker ", info.worker_id(), " is attached already, from host ",
         member.info.host(), " pid ", member.info.pid(),
         "; give each worker an id of its own"));
   }
+  const bool is_restart =
+      !is_new && member.info.incarnation() != info.incarnation();
+  const int64_t restarts = member.restarts + (is_restart ? 1 : 0);
   member = Member();
+  member.restarts = restarts;
   member.info = std::move(info);
   member.session = SessionId(next_session_++);
   member.link = std::move(link);
@@ -217,22 +243,7 @@ int Membership::attached() const {
 std::vector<v1::Worker> Membership::List() const {
   std::vector<v1::Worker> workers;
   for (const auto& [id, member] : members_) {
-    v1::Worker& worker = workers.emplace_back();
-    worker.set_id(id);
-    worker.set_state(member.state);
-    worker.set_host(member.info.host());
-    worker.set_pid(member.info.pid());
-    worker.set_device(member.info.device());
-    worker.set_device_memory_bytes(member.info.device_memory_bytes());
-    worker.set_job_id(member.job_id);
-    worker.set_rank(member.rank);
-    worker.set_incarnation(member.info.incarnation());
-    const int64_t ns = absl::ToUnixNanos(member.last_heartbeat);
-    worker.mutable_last_heartbeat()->set_seconds(ns / 1000000000);
-    worker.mutable_last_heartbeat()->set_nanos(ns % 1000000000);
-    *worker.mutable_figures() = member.figures;
-    worker.set_http_address(member.info.http_address());
-    *worker.mutable_libraries() = member.info.libraries();
+    workers.push_back(member.ToProto());
   }
   return workers;
 }

@@ -36,6 +36,7 @@ struct Member {
   absl::Time last_heartbeat;
   int64_t last_heard_ns = 0;
   v1::ProcessFigures figures;
+  int64_t restarts = 0;  // times the id came back with another incarnation
 
   // While busy.
   std::string job_id;
@@ -45,6 +46,8 @@ struct Member {
   const std::string& id() const { return info.worker_id(); }
   bool is_idle() const { return state == v1::WORKER_STATE_IDLE; }
   bool is_attached() const { return state != v1::WORKER_STATE_LOST; }
+  // As clients see it.
+  v1::Worker ToProto() const;
 };
 
 // The workers. Not thread-safe; pointers to members stay valid until the member

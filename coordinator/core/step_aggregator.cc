@@ -48,6 +48,18 @@ absl::Status CheckEqual(const std::vector<v1::StepMetrics>& by_rank,
       by_rank[0].step(), name, expected, absl::StrJoin(differing, ", ")));
 }
 
+// Elementwise; ranks of a job have the same layers with experts.
+void RaiseImbalances(const v1::StepMetrics& one, v1::StepMetrics& all) {
+  all.set_expert_imbalance(
+      std::max(all.expert_imbalance(), one.expert_imbalance()));
+  const int layers =
+      std::min(all.layer_imbalances_size(), one.layer_imbalances_size());
+  for (int i = 0; i < layers; ++i) {
+    all.set_layer_imbalances(
+        i, std::max(all.layer_imbalances(i), one.layer_imbalances(i)));
+  }
+}
+
 int64_t BytesOf(const v1::StepMetrics& metrics) {
   int64_t bytes = 0;
   for (const v1::MemoryUse& use : metrics.memory()) bytes += use.bytes();
@@ -79,15 +91,19 @@ v1::StepMetrics Combine(const std::vector<v1::StepMetrics>& by_rank) {
       stream.set_busy_seconds(
           std::max(stream.busy_seconds(), one.streams(s).busy_seconds()));
     }
+    all.set_gather_seconds(all.gather_seconds() + one.gather_seconds());
+    all.set_gather_exposed_seconds(all.gather_exposed_seconds() +
+                                   one.gather_exposed_seconds());
+    RaiseImbalances(one, all);
     if (BytesOf(one) > BytesOf(all)) *all.mutable_memory() = one.memory();
-    all.set_expert_imbalance(
-        std::max(all.expert_imbalance(), one.expert_imbalance()));
   }
   const double world = by_rank.size();
   all.set_ep_seconds(all.ep_seconds() / world);
   all.set_ep_exposed_seconds(all.ep_exposed_seconds() / world);
   all.set_fsdp_seconds(all.fsdp_seconds() / world);
   all.set_fsdp_exposed_seconds(all.fsdp_exposed_seconds() / world);
+  all.set_gather_seconds(all.gather_seconds() / world);
+  all.set_gather_exposed_seconds(all.gather_exposed_seconds() / world);
   return all;
 }
 

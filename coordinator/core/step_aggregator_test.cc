@@ -10,6 +10,7 @@ namespace weft::coordinator {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 v1::StepMetrics Report(int64_t step, double loss = 1) {
@@ -44,6 +45,25 @@ TEST(StepAggregatorTest, TimesOverlapAndBytesAddUp) {
   EXPECT_EQ(all->step_seconds(), 3);
   EXPECT_EQ(all->ep_seconds(), 1.5);
   EXPECT_EQ(all->ep_wire_bytes(), 15);
+}
+
+TEST(StepAggregatorTest, GathersAreMeansAndImbalancesTheLargestOfALayer) {
+  StepAggregator aggregator(2);
+  v1::StepMetrics one = Report(1);
+  one.set_gather_seconds(2);
+  one.set_gather_exposed_seconds(0.5);
+  one.add_layer_imbalances(1.25);
+  one.add_layer_imbalances(3);
+  v1::StepMetrics other = Report(1);
+  other.set_gather_seconds(1);
+  other.add_layer_imbalances(2);
+  other.add_layer_imbalances(1);
+  ASSERT_OK(aggregator.Add(0, one));
+  ASSERT_OK_AND_ASSIGN(auto all, aggregator.Add(1, other));
+  ASSERT_TRUE(all.has_value());
+  EXPECT_EQ(all->gather_seconds(), 1.5);
+  EXPECT_EQ(all->gather_exposed_seconds(), 0.25);
+  EXPECT_THAT(all->layer_imbalances(), ElementsAre(2, 3));
 }
 
 // What a rank sends comes by a stream of its own: after a stall of this process

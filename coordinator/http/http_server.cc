@@ -90,6 +90,8 @@ class HttpServerImpl : public HttpServer {
     server_->addHandler("/$", status_);
     server_->addHandler("/metrics$", metrics_);
     server_->addHandler("/healthz$", health_);
+    server_->addHandler("/readyz$", readiness_);
+    server_->addHandler("/statusz$", status_json_);
   }
 
   // civetweb's acceptor sees that it must stop when somebody connects, or else
@@ -114,13 +116,15 @@ class HttpServerImpl : public HttpServer {
   const std::string& address() const override { return address_; }
 
  private:
-  Answer AnswerStatus() const {
+  // What asks the dispatcher waits for it: not while it hangs.
+  Answer AnswerStatus(const char* type,
+                      const std::function<std::string()>& text) const {
     if (absl::Status health = options_.health(); !health.ok()) {
       return AnswerHealth(health);
     }
     Answer answer;
-    answer.type = "text/html; charset=utf-8";
-    answer.body = options_.status();
+    answer.type = type;
+    answer.body = text();
     return answer;
   }
   Answer AnswerMetrics() const {
@@ -131,9 +135,15 @@ class HttpServerImpl : public HttpServer {
   }
 
   const HttpServer::Options options_;
-  PathHandler status_{[this] { return AnswerStatus(); }};
+  PathHandler status_{[this] {
+    return AnswerStatus("text/html; charset=utf-8", options_.status);
+  }};
+  PathHandler status_json_{[this] {
+    return AnswerStatus("application/json", options_.status_json);
+  }};
   PathHandler metrics_{[this] { return AnswerMetrics(); }};
   PathHandler health_{[this] { return AnswerHealth(options_.health()); }};
+  PathHandler readiness_{[this] { return AnswerHealth(options_.readiness()); }};
   const std::unique_ptr<CivetServer> server_;  // ends before the handlers
   const int port_;
   const std::string address_;

@@ -1,4 +1,11 @@
-// The coordinator's HTTP endpoint: a status page at /, /metrics, /healthz.
+// The coordinator's HTTP endpoint.
+//
+//   GET /          a page for people
+//   GET /statusz   the same and more, as JSON
+//   GET /metrics   Prometheus text format 0.0.4
+//   GET /healthz   200 while the coordinator does its work, else 503 and why
+//   not GET /readyz    200 while it takes jobs and workers, else 503 and why
+//   not
 #ifndef WEFT_COORDINATOR_HTTP_HTTP_SERVER_H_
 #define WEFT_COORDINATOR_HTTP_HTTP_SERVER_H_
 
@@ -16,11 +23,13 @@ namespace weft::coordinator {
 class HttpServer {
  public:
   struct Options {
-    std::string listen_address;            // host:port; port 0 takes a free one
-    std::function<std::string()> status;   // HTML of the page at /
-    std::function<std::string()> metrics;  // Prometheus text
-    // Must not wait. An error is answered as 503, on the status page too.
+    std::string listen_address;           // host:port; port 0 takes a free one
+    std::function<std::string()> status;  // HTML of the page at /
+    std::function<std::string()> status_json;  // of /statusz
+    std::function<std::string()> metrics;      // Prometheus text
+    // Must not wait. An error is answered as 503, by / and /statusz too.
     std::function<absl::Status()> health;
+    std::function<absl::Status()> readiness;  // must not wait
     // A connection that has not said what it wants by then is closed.
     absl::Duration request_timeout = absl::Seconds(1);
   };

@@ -26,7 +26,9 @@ class HttpServerTest : public ::testing::Test {
     options.listen_address = "127.0.0.1:0";
     options.status = [] { return "<p>all is well"; };
     options.metrics = [] { return "metric 1\n"; };
+    options.status_json = [] { return "{\"jobs\":[]}\n"; };
     options.health = [this] { return health_; };
+    options.readiness = [this] { return readiness_; };
     options.request_timeout = request_timeout;
     ASSERT_OK_AND_ASSIGN(server_, HttpServer::Start(std::move(options)));
   }
@@ -35,6 +37,7 @@ class HttpServerTest : public ::testing::Test {
   }
 
   absl::Status health_;
+  absl::Status readiness_;
   std::unique_ptr<HttpServer> server_;
 };
 
@@ -45,12 +48,17 @@ TEST_F(HttpServerTest, ServesItsPaths) {
                               EndsWith("\r\n\r\n<p>all is well")));
   EXPECT_THAT(Get("/metrics"), EndsWith("\r\n\r\nmetric 1\n"));
   EXPECT_THAT(Get("/healthz"), EndsWith("\r\n\r\nok\n"));
+  EXPECT_THAT(Get("/readyz"), EndsWith("\r\n\r\nok\n"));
+  EXPECT_THAT(Get("/statusz"),
+              AllOf(HasSubstr("Content-Type: application/json"),
+                    EndsWith("\r\n\r\n{\"jobs\":[]}\n")));
   EXPECT_THAT(Get("/other"), HasSubstr("404 Not Found"));
 }
 
 TEST_F(HttpServerTest, HeadGetsNoBody) {
   Start();
-  for (const char* path : {"/", "/metrics", "/healthz"}) {
+  for (const char* path :
+       {"/", "/statusz", "/metrics", "/healthz", "/readyz"}) {
     EXPECT_THAT(TestConnection(server_->address()).Call("HEAD", path),
                 AllOf(StartsWith("HTTP/1.1 200 OK\r\n"),
                       HasSubstr("Content-Length: "), EndsWith("\r\n\r\n")));
@@ -60,10 +68,19 @@ TEST_F(HttpServerTest, HeadGetsNoBody) {
 TEST_F(HttpServerTest, WhatIsNotHealthySaysWhy) {
   Start();
   health_ = absl::UnavailableError("shutting down");
-  for (const char* path : {"/", "/healthz"}) {
+  for (const char* path : {"/", "/statusz", "/healthz"}) {
     EXPECT_THAT(Get(path), AllOf(StartsWith("HTTP/1.1 503"),
                                  EndsWith("\r\n\r\nshutting down\n")));
   }
+}
+
+TEST_F(HttpServerTest, WhatIsNotReadyIsHealthyAllTheSame) {
+  Start();
+  readiness_ = absl::UnavailableError("starting");
+  EXPECT_THAT(Get("/readyz"), AllOf(StartsWith("HTTP/1.1 503"),
+                                    EndsWith("\r\n\r\nstarting\n")));
+  EXPECT_THAT(Get("/healthz"), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(Get("/statusz"), StartsWith("HTTP/1.1 200"));
 }
 
 // Such connections stay open here longer than the test may take.

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <string>
@@ -18,10 +19,15 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/mutex.h"
 #include "coordinator/core/job_state.h"
+#include "model/shape.h"
+#include "schedule/flops.h"
+#include "schedule/peak_flops.h"
 #include "weft/v1/job_service.pb.h"
 
 namespace weft::coordinator {
@@ -38,17 +44,31 @@ using prometheus::Labels;
 using prometheus::Registry;
 
 constexpr MetricSpec kAll[] = {
-    kBuildInfo, kJobState,       kJobStep,       kLoss,      kEvalLoss,
-    kGradNorm,  kLearningRate,   kSteps,         kTokens,    kStepSeconds,
-    kPeakBytes, kExposedSeconds, kHiddenSeconds, kCommBytes, kImbalance,
-    kWorkerUp,  kQueuedJobs,
+    kBuildInfo,      kQueuedJobs,     kJobState,      kJobStep,
+    kJobTargetSteps, kJobProgress,    kLoss,          kObjective,
+    kRouterLoss,     kEvalLoss,       kGradNorm,      kLearningRate,
+    kImbalance,      kSteps,          kTokens,        kStepSeconds,
+    kUtilization,    kExposedSeconds, kHiddenSeconds, kCommBytes,
+    kMemory,         kPeakBytes,      kWorkerUp,      kWorkerRestarts,
+    kRecordErrors,
 };
 
-const std::vector<double>& StepBuckets() {
-  static const auto& buckets = *new std::vector<double>{
-      0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1,  1.5,
-      2,    3,    5,    7.5, 10,  15,   30,  60,   120};
-  return buckets;
+// What follows from a job's spec.
+struct JobFacts {
+  std::vector<int> moe_layers;  // decoder layers with experts, ascending
+  double flops_per_token = 0;
+};
+
+JobFacts FactsOf(const v1::TrainingJob& spec) {
+  const model::Shape shape = model::ShapeOf(spec);
+  JobFacts facts;
+  for (size_t layer = 0; layer < shape.layers.size(); ++layer) {
+    if (model::Has(shape.layers[layer], model::BlockKind::kExperts)) {
+      facts.moe_layers.push_back(layer);
+    }
+  }
+  facts.flops_per_token = schedule::TrainingFlopsOf(shape).total();
+  return facts;
 }
 
 // Never negative, also for NaN: counters only go up.
@@ -58,58 +78,29 @@ double Positive(double value) { return std::max(0.0, value); }
 
 absl::Span<const MetricSpec> AllMetrics() { return kAll; }
 
-// The series, by the job or worker they belong to.
+// The series, by the job or worker they belong to. Changed through an Update.
 class Metrics::Families {
  public:
   explicit Families(const std::string& version) {
     Gauges(kBuildInfo).Add({{"version", version}}).Set(1);
     Gauges(kQueuedJobs).Add({}).Set(0);
-  }
-
-  void SetQueue(double jobs) { Gauges(kQueuedJobs).Add({}).Set(jobs); }
-
-  void SetWorker(const std::string& worker, double value) {
-    MutexLock lock(&mu_);
-    Keep(Gauges(kWorkerUp), {{"worker", worker}}, workers_[worker].gauges)
-        .Set(value);
-  }
-
-  // Sets, counts or observes one value of a job.
-  void Set(const MetricSpec& spec, const std::string& job, double value,
-           Labels labels = {}) {
-    MutexLock lock(&mu_);
-    labels["job"] = job;
-    Keep(Gauges(spec), labels, jobs_[job].gauges).Set(value);
-  }
-  void Count(const MetricSpec& spec, const std::string& job, double value,
-             Labels labels = {}) {
-    MutexLock lock(&mu_);
-    labels["job"] = job;
-    Keep(Counters(spec), labels, jobs_[job].counters)
-        .Increment(Positive(value));
-  }
-  void ObserveStep(const std::string& job, double seconds) {
-    MutexLock lock(&mu_);
-    Keep(step_seconds_, {{"job", job}}, jobs_[job].histograms, StepBuckets())
-        .Observe(Positive(seconds));
-  }
-
-  void ForgetJob(const std::string& job) {
-    MutexLock lock(&mu_);
-    Forget(job, jobs_);
-  }
-  void ForgetWorker(const std::string& worker) {
-    MutexLock lock(&mu_);
-    Forget(worker, workers_);
+    Counters(kRecordErrors).Add({});
   }
 
   std::string ToText() const {
+    std::vector<prometheus::MetricFamily> collected;
+    {
+      MutexLock lock(&mu_);
+      collected = registry_.Collect();
+    }
     std::ostringstream text;
-    prometheus::TextSerializer().Serialize(text, registry_.Collect());
+    prometheus::TextSerializer().Serialize(text, collected);
     return text.str();
   }
 
  private:
+  friend class Metrics::Update;
+
   // The series of a family that belong to one owner.
   template <typename T>
   using Owned = std::set<std::pair<Family<T>*, T*>>;
@@ -118,6 +109,9 @@ class Metrics::Families {
     Owned<Gauge> gauges;
     Owned<Counter> counters;
     Owned<Histogram> histograms;
+    std::string device;             // of a worker
+    double restarts = 0;            // of a worker, counted so far
+    std::optional<JobFacts> facts;  // of a job, once it has run a step
   };
   using ByOwner = std::map<std::string, Series>;
 
@@ -128,18 +122,12 @@ class Metrics::Families {
   Family<Counter>& Counters(const MetricSpec& spec) {
     return BuildCounter().Name(spec.name).Help(spec.help).Register(registry_);
   }
-
-  // The series with `labels`, which is made when it is new.
-  template <typename T, typename... Args>
-  static T& Keep(Family<T>& family, const Labels& labels, Owned<T>& owned,
-                 Args... args) {
-    T& series = family.Add(labels, args...);
-    owned.insert({&family, &series});
-    return series;
+  Family<Histogram>& Histograms(const MetricSpec& spec) {
+    return BuildHistogram().Name(spec.name).Help(spec.help).Register(registry_);
   }
 
-  static void Forget(const std::string& owner, ByOwner& owners) {
-    auto it = owners.find(owner);
+  static void Forget(absl::string_view owner, ByOwner& owners) {
+    auto it = owners.find(std::string(owner));
     if (it == owners.end()) return;
     for (auto [family, series] : it->second.gauges) family->Remove(series);
     for (auto [family, series] : it->second.counters) family->Remove(series);
@@ -147,73 +135,220 @@ class Metrics::Families {
     owners.erase(it);
   }
 
+  mutable Mutex mu_;  // held for each Update, and while a scrape collects
   Registry registry_{Registry::InsertBehavior::Merge};
-  Family<Histogram>& step_seconds_ = BuildHistogram()
-                                         .Name(kStepSeconds.name)
-                                         .Help(kStepSeconds.help)
-                                         .Register(registry_);
-  Mutex mu_;
   ByOwner jobs_ ABSL_GUARDED_BY(mu_);
   ByOwner workers_ ABSL_GUARDED_BY(mu_);
 };
 
-Metrics::Metrics(const std::string& version)
-    : families_(std::make_unique<Families>(version)) {}
+// One change of the metrics: no scrape comes between its parts.
+class ABSL_SCOPED_LOCKABLE Metrics::Update {
+ public:
+  explicit Update(Families* families)
+      ABSL_EXCLUSIVE_LOCK_FUNCTION(families->mu_)
+      : f_(*families) {
+    f_.mu_.Lock();
+  }
+  ~Update() ABSL_UNLOCK_FUNCTION() { f_.mu_.Unlock(); }
+
+  Families::Series& Job(const v1::Job& job) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return f_.jobs_[job.id()];
+  }
+  Families::Series& Worker(const std::string& id)
+      ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return f_.workers_[id];
+  }
+  void ForgetJob(absl::string_view id) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    Families::Forget(id, f_.jobs_);
+  }
+  void ForgetWorker(absl::string_view id) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    Families::Forget(id, f_.workers_);
+  }
+
+  void Set(const MetricSpec& spec, Families::Series& owner,
+           const Labels& labels, double value) {
+    Keep(f_.Gauges(spec), labels, owner.gauges).Set(value);
+  }
+  void Set(const MetricSpec& spec, double value) {
+    f_.Gauges(spec).Add({}).Set(value);
+  }
+  void Count(const MetricSpec& spec, Families::Series& owner,
+             const Labels& labels, double value) {
+    Keep(f_.Counters(spec), labels, owner.counters).Increment(Positive(value));
+  }
+  void Count(const MetricSpec& spec) { f_.Counters(spec).Add({}).Increment(); }
+  void Observe(const MetricSpec& spec, Families::Series& owner,
+               const Labels& labels, double value) {
+    const std::vector<double> bounds(spec.buckets.begin(), spec.buckets.end());
+    Keep(f_.Histograms(spec), labels, owner.histograms, bounds)
+        .Observe(Positive(value));
+  }
+
+  // The sum over the job's workers; 0 when that of one is not known.
+  double PeakFlops(const v1::Job& job) {
+    double sum = 0;
+    for (const std::string& worker : job.workers()) {
+      const std::optional<double> peak = schedule::PeakFlops(
+          Worker(worker).device, job.spec().precision().compute());
+      if (!peak.has_value()) return 0;
+      sum += *peak;
+    }
+    return sum;
+  }
+
+ private:
+  // The series with `labels`, which is made when it is new.
+  template <typename T, typename... Args>
+  static T& Keep(Family<T>& family, const Labels& labels,
+                 Families::Owned<T>& owned, Args... args) {
+    T& series = family.Add(labels, args...);
+    owned.insert({&family, &series});
+    return series;
+  }
+
+  Families& f_;
+};
+
+namespace {
+
+Labels LabelsOf(const v1::Job& job) { return {{"job_id", job.id()}}; }
+
+Labels LabelsOf(const v1::Job& job, const char* name,
+                const std::string& value) {
+  return {{"job_id", job.id()}, {name, value}};
+}
+
+// Communication of one cause in a step, seconds.
+struct CauseTime {
+  const char* cause;
+  double busy;
+  double exposed;
+};
+
+std::vector<CauseTime> TimesByCause(const v1::StepMetrics& step) {
+  return {
+      {"ep", step.ep_seconds(), step.ep_exposed_seconds()},
+      {"gather", step.gather_seconds(), step.gather_exposed_seconds()},
+      {"reduce", step.fsdp_seconds() - step.gather_seconds(),
+       step.fsdp_exposed_seconds() - step.gather_exposed_seconds()},
+  };
+}
+
+}  // namespace
+
+Metrics::Metrics(const std::string& version, const Clock& clock)
+    : families_(std::make_unique<Families>(version)), clock_(clock) {}
 
 Metrics::~Metrics() = default;
 
 void Metrics::OnJobState(const v1::Job& job) {
+  Update update(families_.get());
+  auto& series = update.Job(job);
   for (int state = 1; state < v1::JobState_ARRAYSIZE; ++state) {
     const auto value = static_cast<v1::JobState>(state);
     const std::string name =
         absl::AsciiStrToLower(std::string(ShortName(value)));
-    families_->Set(kJobState, job.id(), job.state() == value ? 1 : 0,
-                   {{"state", name}});
+    update.Set(kJobState, series, LabelsOf(job, "state", name),
+               job.state() == value ? 1 : 0);
   }
+  update.Set(kJobTargetSteps, series, LabelsOf(job), job.spec().steps());
+  update.Set(kJobProgress, series, LabelsOf(job),
+             absl::ToUnixMillis(clock_.Now()) * 1e-3);
 }
 
 void Metrics::OnStep(const v1::Job& job, const v1::StepMetrics& step) {
-  const std::string& id = job.id();
-  families_->Set(kJobStep, id, step.step());
-  families_->Set(kLoss, id, step.loss());
-  families_->Set(kGradNorm, id, step.grad_norm());
-  families_->Set(kLearningRate, id, step.learning_rate());
-  families_->Set(kPeakBytes, id, step.peak_device_bytes());
-  families_->Set(kImbalance, id, step.expert_imbalance());
-  families_->Count(kSteps, id, 1);
-  families_->Count(kTokens, id, step.tokens());
-  families_->ObserveStep(id, step.step_seconds());
-  families_->Count(kExposedSeconds, id, step.ep_exposed_seconds(),
-                   {{"kind", "ep"}});
-  families_->Count(kHiddenSeconds, id,
-                   step.ep_seconds() - step.ep_exposed_seconds(),
-                   {{"kind", "ep"}});
-  families_->Count(kExposedSeconds, id, step.fsdp_exposed_seconds(),
-                   {{"kind", "fsdp"}});
-  families_->Count(kHiddenSeconds, id,
-                   step.fsdp_seconds() - step.fsdp_exposed_seconds(),
-                   {{"kind", "fsdp"}});
-  families_->Count(kCommBytes, id, step.ep_wire_bytes(),
-                   {{"op", "all_to_all"}});
+  Update update(families_.get());
+  auto& series = update.Job(job);
+  const Labels labels = LabelsOf(job);
+  update.Set(kJobStep, series, labels, step.step());
+  update.Set(kJobProgress, series, labels,
+             absl::ToUnixMillis(clock_.Now()) * 1e-3);
+  update.Set(kLoss, series, labels, step.loss());
+  update.Set(kObjective, series, labels, step.objective());
+  update.Set(kGradNorm, series, labels, step.grad_norm());
+  update.Set(kLearningRate, series, labels, step.learning_rate());
+  update.Set(kPeakBytes, series, labels, step.peak_device_bytes());
+  update.Count(kSteps, series, labels, 1);
+  update.Count(kTokens, series, labels, step.tokens());
+  update.Observe(kStepSeconds, series, labels, step.step_seconds());
+  for (const CauseTime& time : TimesByCause(step)) {
+    const Labels by_cause = LabelsOf(job, "cause", time.cause);
+    update.Count(kExposedSeconds, series, by_cause, time.exposed);
+    update.Count(kHiddenSeconds, series, by_cause, time.busy - time.exposed);
+  }
+  update.Count(kCommBytes, series, LabelsOf(job, "cause", "ep"),
+               step.ep_wire_bytes());
+  for (const v1::MemoryUse& use : step.memory()) {
+    update.Set(kMemory, series, LabelsOf(job, "category", use.category()),
+               use.bytes());
+  }
+  if (!series.facts.has_value()) series.facts = FactsOf(job.spec());
+  SetLayers(job, step, update);
+  SetUtilization(job, step, update);
+}
+
+void Metrics::SetLayers(const v1::Job& job, const v1::StepMetrics& step,
+                        Update& update) {
+  auto& series = update.Job(job);
+  const std::vector<int>& layers = series.facts->moe_layers;
+  for (size_t i = 0; i < layers.size() && i < step.layer_imbalances_size();
+       ++i) {
+    update.Set(kImbalance, series,
+               LabelsOf(job, "layer", absl::StrCat(layers[i])),
+               step.layer_imbalances(i));
+  }
+  for (const v1::RouterLoss& loss : step.router_losses()) {
+    Labels labels = LabelsOf(job, "layer", absl::StrCat(loss.layer()));
+    labels["loss"] = loss.name();
+    update.Set(kRouterLoss, series, labels, loss.value());
+  }
+}
+
+void Metrics::SetUtilization(const v1::Job& job, const v1::StepMetrics& step,
+                             Update& update) {
+  const double peak = update.PeakFlops(job);
+  if (peak <= 0 || step.step_seconds() <= 0) return;
+  auto& series = update.Job(job);
+  update.Set(kUtilization, series, LabelsOf(job),
+             step.tokens() * series.facts->flops_per_token /
+                 (step.step_seconds() * peak));
 }
 
 void Metrics::OnEval(const v1::Job& job, const v1::EvalMetrics& eval) {
-  families_->Set(kEvalLoss, job.id(), eval.loss());
+  Update update(families_.get());
+  auto& series = update.Job(job);
+  update.Set(kEvalLoss, series, LabelsOf(job), eval.loss());
+  update.Set(kJobProgress, series, LabelsOf(job),
+             absl::ToUnixMillis(clock_.Now()) * 1e-3);
 }
 
 void Metrics::OnJobForgotten(absl::string_view job_id) {
-  families_->ForgetJob(std::string(job_id));
+  Update(families_.get()).ForgetJob(job_id);
 }
 
-void Metrics::OnWorker(absl::string_view worker_id, bool is_up) {
-  families_->SetWorker(std::string(worker_id), is_up ? 1 : 0);
+void Metrics::OnWorker(const v1::Worker& worker) {
+  Update update(families_.get());
+  auto& series = update.Worker(worker.id());
+  series.device = worker.device();
+  const Labels labels = {{"worker", worker.id()}};
+  const bool is_up = worker.state() != v1::WORKER_STATE_LOST;
+  update.Set(kWorkerUp, series, labels, is_up ? 1 : 0);
+  update.Count(kWorkerRestarts, series, labels,
+               worker.restarts() - series.restarts);
+  series.restarts = worker.restarts();
 }
 
 void Metrics::OnWorkerForgotten(absl::string_view worker_id) {
-  families_->ForgetWorker(std::string(worker_id));
+  Update(families_.get()).ForgetWorker(worker_id);
 }
 
-void Metrics::OnQueue(int jobs) { families_->SetQueue(jobs); }
+void Metrics::OnQueue(int jobs) {
+  Update(families_.get()).Set(kQueuedJobs, jobs);
+}
+
+void Metrics::CountRecordError() {
+  Update(families_.get()).Count(kRecordErrors);
+}
 
 std::string Metrics::ToText() const { return families_->ToText(); }
 

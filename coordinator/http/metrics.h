@@ -1,7 +1,11 @@
 // All metrics of the coordinator.
 //
-// One row a metric, below. Series of a job carry its id as `job` and go away
-// some time after it has ended, series of a worker some time after it was lost.
+// One declaration a metric, below; docs/metrics.md is made of them. They tell
+// of whole jobs; what one rank sees are the worker's, weft_rank_….
+//
+// Series of a job carry its id as `job_id` (`job` is Prometheus' own name for a
+// group of targets) and go away some time after the job has ended, series of a
+// worker some time after it was lost.
 #ifndef WEFT_COORDINATOR_HTTP_METRICS_H_
 #define WEFT_COORDINATOR_HTTP_METRICS_H_
 
@@ -10,92 +14,148 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "base/clock.h"
+#include "base/metric.h"
 #include "coordinator/core/job_observer.h"
+#include "weft/v1/cluster_service.pb.h"
 #include "weft/v1/job_service.pb.h"
 
 namespace weft::coordinator {
 
-enum class MetricType { kGauge, kCounter, kHistogram };
-
-struct MetricSpec {
-  const char* name;
-  MetricType type;
-  const char* labels;  // comma-separated
-  const char* help;
-};
-
 inline constexpr MetricSpec kBuildInfo = {
-    "weft_build_info", MetricType::kGauge, "version",
+    "weft_build_info", MetricType::kGauge, "", "version",
     "Constant 1; the labels describe the coordinator"};
+
+// The state of jobs.
+inline constexpr MetricSpec kQueuedJobs = {"weft_queued_jobs",
+                                           MetricType::kGauge, "", "",
+                                           "Jobs that wait for workers"};
 inline constexpr MetricSpec kJobState = {
-    "weft_job_state", MetricType::kGauge, "job,state",
+    "weft_job_state", MetricType::kGauge, "", "job_id,state",
     "1 for the state the job is in, 0 for the others"};
-inline constexpr MetricSpec kJobStep = {"weft_job_step", MetricType::kGauge,
-                                        "job", "Last finished step"};
+inline constexpr MetricSpec kJobStep = {"weft_job_step", MetricType::kGauge, "",
+                                        "job_id", "Last finished step"};
+inline constexpr MetricSpec kJobTargetSteps = {
+    "weft_job_target_steps", MetricType::kGauge, "", "job_id",
+    "Steps after which the job has succeeded"};
+inline constexpr MetricSpec kJobProgress = {
+    "weft_job_last_progress_timestamp_seconds", MetricType::kGauge, "seconds",
+    "job_id",
+    "When the job last finished a step or a validation or changed its state, "
+    "since 1970"};
+
+// What a job learns.
 inline constexpr MetricSpec kLoss = {
-    "weft_loss", MetricType::kGauge, "job",
-    "Mean next-token training loss of the last step, nats"};
+    "weft_loss", MetricType::kGauge, "nats", "job_id",
+    "Mean next-token training loss of the last step"};
+inline constexpr MetricSpec kObjective = {
+    "weft_objective", MetricType::kGauge, "nats", "job_id",
+    "What the last step minimised: the loss and the weighted router losses"};
+inline constexpr MetricSpec kRouterLoss = {
+    "weft_router_loss", MetricType::kGauge, "", "job_id,layer,loss",
+    "A loss of a layer's router in the last step, without its coefficient"};
 inline constexpr MetricSpec kEvalLoss = {
-    "weft_eval_loss", MetricType::kGauge, "job",
-    "Mean next-token loss of the last validation, nats"};
+    "weft_eval_loss", MetricType::kGauge, "nats", "job_id",
+    "Mean next-token loss of the last validation"};
 inline constexpr MetricSpec kGradNorm = {
-    "weft_grad_norm", MetricType::kGauge, "job",
+    "weft_grad_norm", MetricType::kGauge, "", "job_id",
     "Global gradient norm of the last step before clipping"};
 inline constexpr MetricSpec kLearningRate = {"weft_learning_rate",
-                                             MetricType::kGauge, "job",
+                                             MetricType::kGauge, "", "job_id",
                                              "Learning rate of the last step"};
+inline constexpr MetricSpec kImbalance = {
+    "weft_expert_imbalance_ratio", MetricType::kGauge, "ratio", "job_id,layer",
+    "Rows of the layer's fullest expert in the last step over the mean of its "
+    "experts; 1 is balanced"};
+
+// How fast it goes. The sums of a job divide into each other: tokens over
+// seconds of weft_step_duration_seconds are its throughput.
 inline constexpr MetricSpec kSteps = {"weft_steps_total", MetricType::kCounter,
-                                      "job", "Finished steps"};
+                                      "", "job_id", "Finished steps"};
 inline constexpr MetricSpec kTokens = {
-    "weft_tokens_total", MetricType::kCounter, "job",
+    "weft_tokens_total", MetricType::kCounter, "", "job_id",
     "Tokens of the finished steps over all ranks"};
 inline constexpr MetricSpec kStepSeconds = {
-    "weft_step_duration_seconds", MetricType::kHistogram, "job",
-    "Wall time of a step on the slowest rank"};
+    "weft_step_duration_seconds",
+    MetricType::kHistogram,
+    "seconds",
+    "job_id",
+    "Wall time of a step on the slowest rank",
+    kStepSecondsBuckets};
+inline constexpr MetricSpec kUtilization = {
+    "weft_model_flops_utilization_ratio", MetricType::kGauge, "ratio", "job_id",
+    "Model FLOP/s of the last step over the peak of its devices; absent where "
+    "a peak is not known"};
+
+// `cause` is ep (all-to-alls of experts), gather (of weights) or reduce (of
+// gradients). Where a gather and a reduction run at once, the gather counts.
 inline constexpr MetricSpec kExposedSeconds = {
-    "weft_exposed_comm_seconds_total", MetricType::kCounter, "job,kind",
+    "weft_exposed_comm_seconds_total", MetricType::kCounter, "seconds",
+    "job_id,cause",
     "Communication time without a compute op beside it, mean over ranks"};
 inline constexpr MetricSpec kHiddenSeconds = {
-    "weft_hidden_comm_seconds_total", MetricType::kCounter, "job,kind",
+    "weft_hidden_comm_seconds_total", MetricType::kCounter, "seconds",
+    "job_id,cause",
     "Communication time with a compute op beside it, mean over ranks"};
 inline constexpr MetricSpec kCommBytes = {
-    "weft_comm_bytes_total", MetricType::kCounter, "job,op",
-    "Payload bytes that ranks sent to other ranks"};
-inline constexpr MetricSpec kPeakBytes = {
-    "weft_peak_device_memory_bytes", MetricType::kGauge, "job",
-    "Largest number of device bytes live at once on a rank in the last step"};
-inline constexpr MetricSpec kImbalance = {
-    "weft_expert_imbalance_ratio", MetricType::kGauge, "job",
-    "Largest share of a layer's rows that one expert got, times the experts"};
-inline constexpr MetricSpec kWorkerUp = {
-    "weft_worker_up", MetricType::kGauge, "worker",
-    "1 while the worker is attached, 0 after it was lost"};
-inline constexpr MetricSpec kQueuedJobs = {
-    "weft_queued_jobs", MetricType::kGauge, "", "Jobs that wait for workers"};
+    "weft_comm_bytes_total", MetricType::kCounter, "bytes", "job_id,cause",
+    "Payload bytes that ranks sent to other ranks; of ep"};
 
-// Every metric above.
+// Memory.
+inline constexpr MetricSpec kMemory = {
+    "weft_device_memory_bytes", MetricType::kGauge, "bytes", "job_id,category",
+    "Device memory by what it holds, of the rank with most"};
+inline constexpr MetricSpec kPeakBytes = {
+    "weft_peak_device_memory_bytes", MetricType::kGauge, "bytes", "job_id",
+    "Largest number of device bytes live at once on a rank in the last step"};
+
+// The cluster.
+inline constexpr MetricSpec kWorkerUp = {
+    "weft_worker_up", MetricType::kGauge, "", "worker",
+    "1 while the worker is attached, 0 after it was lost"};
+inline constexpr MetricSpec kWorkerRestarts = {
+    "weft_worker_restarts_total", MetricType::kCounter, "", "worker",
+    "Times the worker came back as another process"};
+inline constexpr MetricSpec kRecordErrors = {
+    "weft_record_errors_total", MetricType::kCounter, "", "",
+    "Records of jobs, in step logs and event files, that could not be written"};
+
+// Every metric above, in the same order.
 absl::Span<const MetricSpec> AllMetrics();
 
-// Keeps the metrics up to date. Thread-safe.
+// Keeps the metrics up to date. Thread-safe. A scrape sees all that a call
+// below changes, or nothing of it.
 class Metrics : public JobObserver {
  public:
-  explicit Metrics(const std::string& version);
+  // `clock` outlives this.
+  Metrics(const std::string& version, const Clock& clock);
   ~Metrics() override;
 
   void OnJobState(const v1::Job& job) override;
   void OnStep(const v1::Job& job, const v1::StepMetrics& step) override;
   void OnEval(const v1::Job& job, const v1::EvalMetrics& eval) override;
   void OnJobForgotten(absl::string_view job_id) override;
-  void OnWorker(absl::string_view worker_id, bool is_up) override;
+  void OnWorker(const v1::Worker& worker) override;
   void OnWorkerForgotten(absl::string_view worker_id) override;
   void OnQueue(int jobs) override;
+
+  void CountRecordError();
 
   // In the Prometheus text format, version 0.0.4.
   std::string ToText() const;
 
  private:
   class Families;
+  class Update;
+
+  // Parts of OnStep.
+  void SetLayers(const v1::Job& job, const v1::StepMetrics& step,
+                 Update& update);
+  void SetUtilization(const v1::Job& job, const v1::StepMetrics& step,
+                      Update& update);
+
   const std::unique_ptr<Families> families_;
+  const Clock& clock_;
 };
 
 }  // namespace weft::coordinator

@@ -1,14 +1,21 @@
 #include "coordinator/http/metrics.h"
 
+#include <atomic>
 #include <cmath>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "model/shape.h"
+#include "schedule/flops.h"
+#include "schedule/rules/test_jobs.h"
 #include "weft/v1/job_service.pb.h"
 
 namespace weft::coordinator {
@@ -21,6 +28,29 @@ v1::Job MakeJob(const std::string& id, v1::JobState state) {
   v1::Job job;
   job.set_id(id);
   job.set_state(state);
+  *job.mutable_spec() = schedule::MakeLegalJob(2, 2);
+  job.mutable_spec()->set_steps(30);
+  // The second of three decoder layers has no experts.
+  job.mutable_spec()->mutable_model()->set_num_layers(3);
+  job.mutable_spec()->mutable_model()->add_dense_layers(1);
+  return job;
+}
+
+v1::Worker MakeWorker(const std::string& id, v1::WorkerState state) {
+  v1::Worker worker;
+  worker.set_id(id);
+  worker.set_state(state);
+  worker.set_device("cpu");
+  return worker;
+}
+
+// A legal job in bf16 that runs on two workers.
+v1::Job MakePlacedJob() {
+  v1::Job job = MakeJob("a", v1::JOB_STATE_RUNNING);
+  *job.mutable_spec() = schedule::MakeLegalJob(2, 2);
+  job.mutable_spec()->mutable_precision()->set_compute(v1::NUMBER_FORMAT_BF16);
+  job.add_workers("w-0");
+  job.add_workers("w-1");
   return job;
 }
 
@@ -35,6 +65,17 @@ v1::StepMetrics MakeStep() {
   step.set_ep_exposed_seconds(0.0625);
   step.set_fsdp_seconds(0.5);
   step.set_fsdp_exposed_seconds(0.25);
+  step.set_gather_seconds(0.375);
+  step.set_gather_exposed_seconds(0.125);
+  step.add_layer_imbalances(1.5);
+  step.add_layer_imbalances(2);
+  v1::RouterLoss& loss = *step.add_router_losses();
+  loss.set_layer(2);
+  loss.set_name("aux");
+  loss.set_value(0.25);
+  v1::MemoryUse& use = *step.add_memory();
+  use.set_category("gradients");
+  use.set_bytes(512);
   step.set_ep_wire_bytes(1000);
   return step;
 }
@@ -57,11 +98,18 @@ TEST(MetricsTest, NamesFollowTheConventions) {
 }
 
 TEST(MetricsTest, EveryMetricIsExposedWithItsHelpAndLabels) {
-  Metrics metrics("1.2.3");
+  FakeClock clock;
+  Metrics metrics("1.2.3", clock);
   metrics.OnJobState(MakeJob("a", v1::JOB_STATE_RUNNING));
   metrics.OnStep(MakeJob("a", v1::JOB_STATE_RUNNING), MakeStep());
   metrics.OnEval(MakeJob("a", v1::JOB_STATE_RUNNING), v1::EvalMetrics());
-  metrics.OnWorker("w", true);
+  metrics.OnWorker(MakeWorker("w-0", v1::WORKER_STATE_IDLE));
+  v1::Worker gpu = MakeWorker("w-1", v1::WORKER_STATE_IDLE);
+  gpu.set_device("cuda:0 NVIDIA H200");
+  metrics.OnWorker(gpu);
+  gpu.set_id("w-0");
+  metrics.OnWorker(gpu);
+  metrics.OnStep(MakePlacedJob(), MakeStep());
   const std::string text = metrics.ToText();
   for (const MetricSpec& spec : AllMetrics()) {
     EXPECT_THAT(text,
@@ -72,53 +120,172 @@ TEST(MetricsTest, EveryMetricIsExposedWithItsHelpAndLabels) {
 }
 
 TEST(MetricsTest, FollowsAJob) {
-  Metrics metrics("");
+  FakeClock clock;
+  Metrics metrics("", clock);
   metrics.OnJobState(MakeJob("a", v1::JOB_STATE_QUEUED));
   metrics.OnJobState(MakeJob("a", v1::JOB_STATE_RUNNING));
   const v1::Job job = MakeJob("a", v1::JOB_STATE_RUNNING);
   metrics.OnStep(job, MakeStep());
   metrics.OnStep(job, MakeStep());
   const std::string text = metrics.ToText();
-  EXPECT_THAT(text, HasSubstr("weft_job_state{job=\"a\",state=\"running\"} 1"));
-  EXPECT_THAT(text, HasSubstr("weft_job_state{job=\"a\",state=\"queued\"} 0"));
-  EXPECT_THAT(text, HasSubstr("weft_job_step{job=\"a\"} 7"));
-  EXPECT_THAT(text, HasSubstr("weft_loss{job=\"a\"} 2.5"));
-  EXPECT_THAT(text, HasSubstr("weft_grad_norm{job=\"a\"} 0.75"));
-  EXPECT_THAT(text, HasSubstr("weft_steps_total{job=\"a\"} 2"));
-  EXPECT_THAT(text, HasSubstr("weft_tokens_total{job=\"a\"} 128"));
-  EXPECT_THAT(text, HasSubstr("weft_exposed_comm_seconds_total{job=\"a\","
-                              "kind=\"ep\"} 0.125"));
-  EXPECT_THAT(text, HasSubstr("weft_hidden_comm_seconds_total{job=\"a\","
-                              "kind=\"ep\"} 0.375"));
-  EXPECT_THAT(text, HasSubstr("weft_hidden_comm_seconds_total{job=\"a\","
-                              "kind=\"fsdp\"} 0.5"));
-  EXPECT_THAT(text, HasSubstr("weft_step_duration_seconds_count{job=\"a\"} 2"));
+  EXPECT_THAT(text,
+              HasSubstr("weft_job_state{job_id=\"a\",state=\"running\"} 1"));
+  EXPECT_THAT(text,
+              HasSubstr("weft_job_state{job_id=\"a\",state=\"queued\"} 0"));
+  EXPECT_THAT(text, HasSubstr("weft_job_step{job_id=\"a\"} 7"));
+  EXPECT_THAT(text, HasSubstr("weft_loss{job_id=\"a\"} 2.5"));
+  EXPECT_THAT(text, HasSubstr("weft_grad_norm{job_id=\"a\"} 0.75"));
+  EXPECT_THAT(text, HasSubstr("weft_steps_total{job_id=\"a\"} 2"));
+  EXPECT_THAT(text, HasSubstr("weft_tokens_total{job_id=\"a\"} 128"));
+  EXPECT_THAT(text, HasSubstr("weft_exposed_comm_seconds_total{cause=\"ep\","
+                              "job_id=\"a\"} 0.125"));
+  EXPECT_THAT(text, HasSubstr("weft_hidden_comm_seconds_total{cause=\"ep\","
+                              "job_id=\"a\"} 0.375"));
+  EXPECT_THAT(text, HasSubstr("weft_hidden_comm_seconds_total{cause=\"gather\","
+                              "job_id=\"a\"} 0.5"));
+  EXPECT_THAT(text,
+              HasSubstr("weft_exposed_comm_seconds_total{cause=\"gather\","
+                        "job_id=\"a\"} 0.25"));
+  // What is left of both, of one step: 0.125 busy, all of it exposed.
+  EXPECT_THAT(text,
+              HasSubstr("weft_exposed_comm_seconds_total{cause=\"reduce\","
+                        "job_id=\"a\"} 0.25"));
+  EXPECT_THAT(text, HasSubstr("weft_hidden_comm_seconds_total{cause=\"reduce\","
+                              "job_id=\"a\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("weft_job_target_steps{job_id=\"a\"} 30"));
+  EXPECT_THAT(text, HasSubstr("weft_device_memory_bytes{category=\"gradients\","
+                              "job_id=\"a\"} 512"));
+  EXPECT_THAT(text, HasSubstr("weft_router_loss{job_id=\"a\",layer=\"2\","
+                              "loss=\"aux\"} 0.25"));
+  EXPECT_THAT(text,
+              HasSubstr("weft_step_duration_seconds_count{job_id=\"a\"} 2"));
   EXPECT_THAT(text, HasSubstr("le=\"0.35\"} 2"));
 }
 
 TEST(MetricsTest, CountersNeverGoDown) {
-  Metrics metrics("");
+  FakeClock clock;
+  Metrics metrics("", clock);
   v1::StepMetrics step = MakeStep();
   step.set_ep_seconds(0);  // less than exposed
   step.set_fsdp_seconds(std::nan(""));
   metrics.OnStep(MakeJob("a", v1::JOB_STATE_RUNNING), step);
   const std::string text = metrics.ToText();
-  EXPECT_THAT(text, HasSubstr("weft_hidden_comm_seconds_total{job=\"a\","
-                              "kind=\"ep\"} 0"));
-  EXPECT_THAT(text, HasSubstr("weft_hidden_comm_seconds_total{job=\"a\","
-                              "kind=\"fsdp\"} 0"));
+  EXPECT_THAT(text, HasSubstr("weft_hidden_comm_seconds_total{cause=\"ep\","
+                              "job_id=\"a\"} 0"));
+  EXPECT_THAT(text, HasSubstr("weft_hidden_comm_seconds_total{cause=\"reduce\","
+                              "job_id=\"a\"} 0"));
+}
+
+TEST(MetricsTest, ImbalanceIsOfLayersWithExperts) {
+  FakeClock clock;
+  Metrics metrics("", clock);
+  metrics.OnStep(MakeJob("a", v1::JOB_STATE_RUNNING), MakeStep());
+  const std::string text = metrics.ToText();
+  const std::string series = "weft_expert_imbalance_ratio{job_id=\"a\",layer=";
+  EXPECT_THAT(text, HasSubstr(series + "\"0\"} 1.5\n"));
+  EXPECT_THAT(text, HasSubstr(series + "\"2\"} 2\n"));
+  EXPECT_THAT(text, Not(HasSubstr(series + "\"1\"")));
+}
+
+TEST(MetricsTest, ProgressIsTheTimeOfTheLastStepOrState) {
+  FakeClock clock(absl::FromUnixSeconds(1000));
+  Metrics metrics("", clock);
+  const v1::Job job = MakeJob("a", v1::JOB_STATE_RUNNING);
+  const std::string series =
+      "weft_job_last_progress_timestamp_seconds{job_id=\"a\"} ";
+  metrics.OnJobState(job);
+  EXPECT_THAT(metrics.ToText(), HasSubstr(series + "1000\n"));
+  clock.Advance(absl::Milliseconds(1500));
+  metrics.OnStep(job, MakeStep());
+  EXPECT_THAT(metrics.ToText(), HasSubstr(series + "1001.5\n"));
+  clock.Advance(absl::Seconds(1));
+  metrics.OnEval(job, v1::EvalMetrics());
+  EXPECT_THAT(metrics.ToText(), HasSubstr(series + "1002.5\n"));
+}
+
+TEST(MetricsTest, UtilizationIsKnownWhereThePeakOfEveryDeviceIs) {
+  FakeClock clock;
+  Metrics metrics("", clock);
+  const v1::Job job = MakePlacedJob();
+  v1::Worker gpu = MakeWorker("w-0", v1::WORKER_STATE_BUSY);
+  gpu.set_device("cuda:0 NVIDIA H200");
+  metrics.OnWorker(gpu);
+  metrics.OnWorker(MakeWorker("w-1", v1::WORKER_STATE_BUSY));
+  const std::string series =
+      "weft_model_flops_utilization_ratio{job_id=\"a\"} ";
+  metrics.OnStep(job, MakeStep());
+  EXPECT_THAT(metrics.ToText(), Not(HasSubstr(series)));
+
+  gpu.set_id("w-1");
+  metrics.OnWorker(gpu);
+  metrics.OnStep(job, MakeStep());
+  const std::string text = metrics.ToText();
+  const size_t found = text.find(series);
+  ASSERT_NE(found, std::string::npos) << text;
+  const double flops =
+      schedule::TrainingFlopsOf(model::ShapeOf(job.spec())).total();
+  EXPECT_DOUBLE_EQ(std::stod(text.substr(found + series.size())),
+                   64 * flops / 0.3 / (2 * 989.4e12));
+}
+
+TEST(MetricsTest, RestartsOfAWorkerAddUp) {
+  FakeClock clock;
+  Metrics metrics("", clock);
+  v1::Worker worker = MakeWorker("w-0", v1::WORKER_STATE_IDLE);
+  const std::string series = "weft_worker_restarts_total{worker=\"w-0\"} ";
+  metrics.OnWorker(worker);
+  EXPECT_THAT(metrics.ToText(), HasSubstr(series + "0\n"));
+  worker.set_restarts(2);
+  metrics.OnWorker(worker);
+  worker.set_state(v1::WORKER_STATE_LOST);
+  metrics.OnWorker(worker);
+  EXPECT_THAT(metrics.ToText(), HasSubstr(series + "2\n"));
+}
+
+TEST(MetricsTest, CountsRecordsThatWereNotWritten) {
+  FakeClock clock;
+  Metrics metrics("", clock);
+  EXPECT_THAT(metrics.ToText(), HasSubstr("weft_record_errors_total 0\n"));
+  metrics.CountRecordError();
+  EXPECT_THAT(metrics.ToText(), HasSubstr("weft_record_errors_total 1\n"));
+}
+
+// Steps of 64 tokens that take 0.3 s: a scrape between the two would see
+// others.
+TEST(MetricsTest, AScrapeSeesAllOfAStepOrNothing) {
+  FakeClock clock;
+  Metrics metrics("", clock);
+  const v1::Job job = MakeJob("a", v1::JOB_STATE_RUNNING);
+  metrics.OnStep(job, MakeStep());
+  std::atomic<bool> is_done{false};
+  std::thread steps([&] {
+    for (int i = 0; i < 2000; ++i) metrics.OnStep(job, MakeStep());
+    is_done = true;
+  });
+  const auto value = [](const std::string& text, const std::string& series) {
+    return std::stod(text.substr(text.find(series) + series.size()));
+  };
+  while (!is_done) {
+    const std::string text = metrics.ToText();
+    const double count = value(text, "weft_steps_total{job_id=\"a\"} ");
+    EXPECT_EQ(value(text, "weft_tokens_total{job_id=\"a\"} "), 64 * count);
+    EXPECT_EQ(value(text, "weft_step_duration_seconds_count{job_id=\"a\"} "),
+              count);
+  }
+  steps.join();
 }
 
 TEST(MetricsTest, ForgetsJobsAndWorkers) {
-  Metrics metrics("");
+  FakeClock clock;
+  Metrics metrics("", clock);
   for (const char* id : {"old", "new"}) {
     metrics.OnJobState(MakeJob(id, v1::JOB_STATE_RUNNING));
     metrics.OnStep(MakeJob(id, v1::JOB_STATE_RUNNING), MakeStep());
     metrics.OnEval(MakeJob(id, v1::JOB_STATE_RUNNING), v1::EvalMetrics());
   }
-  metrics.OnWorker("w-0", true);
-  metrics.OnWorker("w-1", true);
-  metrics.OnWorker("w-0", false);
+  metrics.OnWorker(MakeWorker("w-0", v1::WORKER_STATE_IDLE));
+  metrics.OnWorker(MakeWorker("w-1", v1::WORKER_STATE_IDLE));
+  metrics.OnWorker(MakeWorker("w-0", v1::WORKER_STATE_LOST));
   EXPECT_THAT(metrics.ToText(), HasSubstr("weft_worker_up{worker=\"w-0\"} 0"));
   metrics.OnJobForgotten("old");
   metrics.OnJobForgotten("never seen");
@@ -131,7 +298,8 @@ TEST(MetricsTest, ForgetsJobsAndWorkers) {
 }
 
 TEST(MetricsTest, ShowsTheQueue) {
-  Metrics metrics("");
+  FakeClock clock;
+  Metrics metrics("", clock);
   EXPECT_THAT(metrics.ToText(), HasSubstr("weft_queued_jobs 0"));
   metrics.OnQueue(3);
   EXPECT_THAT(metrics.ToText(), HasSubstr("weft_queued_jobs 3"));

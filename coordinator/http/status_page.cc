@@ -11,6 +11,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "coordinator/core/job_state.h"
+#include "google/protobuf/message.h"
+#include "google/protobuf/util/json_util.h"
 #include "weft/v1/cluster_service.pb.h"
 #include "weft/v1/job_service.pb.h"
 
@@ -78,6 +80,23 @@ Row DescribeJob(const v1::Job& job) {
       job.message()};
 }
 
+// Fields that are not set have their defaults: readers find every key.
+std::string ToJson(const google::protobuf::Message& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  options.always_print_primitive_fields = true;
+  std::string json;
+  const auto status =
+      google::protobuf::util::MessageToJsonString(message, &json, options);
+  return status.ok() ? json : "{}";
+}
+
+// The fields alone.
+std::string Fields(const google::protobuf::Message& message) {
+  const std::string json = ToJson(message);
+  return json.substr(1, json.size() - 2);
+}
+
 }  // namespace
 
 std::string MakeStatusPage(const v1::GetClusterInfoResponse& cluster,
@@ -99,8 +118,18 @@ std::string MakeStatusPage(const v1::GetClusterInfoResponse& cluster,
       cluster.running_jobs(), " jobs run, ", cluster.queued_jobs(), " wait\n\n",
       DrawTable(worker_rows), "\n", DrawTable(job_rows),
       jobs.next_page_token().empty() ? "" : "(older jobs are not shown)\n",
-      "\n<a href=\"/metrics\">/metrics</a>  "
-      "<a href=\"/healthz\">/healthz</a>\n</pre></body></html>\n");
+      "\n<a href=\"/statusz\">/statusz</a>  "
+      "<a href=\"/metrics\">/metrics</a>  <a href=\"/healthz\">/healthz</a>  "
+      "<a href=\"/readyz\">/readyz</a>\n</pre></body></html>\n");
+}
+
+std::string MakeStatusJson(const v1::GetClusterInfoResponse& cluster,
+                           const std::vector<v1::Worker>& workers,
+                           const v1::ListJobsResponse& jobs) {
+  v1::ListWorkersResponse all;
+  for (const v1::Worker& worker : workers) *all.add_workers() = worker;
+  return absl::StrCat("{\"cluster\":", ToJson(cluster), ",", Fields(all), ",",
+                      Fields(jobs), "}\n");
 }
 
 }  // namespace weft::coordinator

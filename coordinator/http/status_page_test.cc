@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "weft/v1/cluster_service.pb.h"
 #include "weft/v1/job_service.pb.h"
 
@@ -64,6 +65,39 @@ TEST(StatusPageTest, EscapesWhatOthersWrote) {
   EXPECT_THAT(page, AllOf(HasSubstr("0/0   -     -         -       "
                                     "&lt;script&gt;&amp;\n"),
                           Not(HasSubstr("<script")), HasSubstr("older jobs")));
+}
+
+TEST(StatusPageTest, JsonHasTheApisMessages) {
+  v1::GetClusterInfoResponse cluster;
+  cluster.set_version("1.2.3");
+  std::vector<v1::Worker> workers(1);
+  workers[0].set_id("w-0");
+  workers[0].set_state(v1::WORKER_STATE_BUSY);
+  workers[0].set_host("quo\"te");
+  v1::ListJobsResponse jobs;
+  v1::Job& job = *jobs.add_jobs();
+  job.set_id("text-1");
+  job.set_state(v1::JOB_STATE_RUNNING);
+  job.mutable_last_step()->set_loss(2.5);
+  const nlohmann::json status =
+      nlohmann::json::parse(MakeStatusJson(cluster, workers, jobs), nullptr,
+                            /*allow_exceptions=*/false);
+  ASSERT_TRUE(status.is_object());
+  EXPECT_EQ(status["cluster"]["version"], "1.2.3");
+  EXPECT_EQ(status["cluster"]["queued_jobs"], 0);
+  EXPECT_EQ(status["workers"][0]["host"], "quo\"te");
+  EXPECT_EQ(status["workers"][0]["state"], "WORKER_STATE_BUSY");
+  EXPECT_EQ(status["jobs"][0]["id"], "text-1");
+  EXPECT_EQ(status["jobs"][0]["last_step"]["loss"], 2.5);
+  EXPECT_EQ(status["next_page_token"], "");
+}
+
+TEST(StatusPageTest, JsonOfAnEmptyClusterIsWhole) {
+  const nlohmann::json status = nlohmann::json::parse(
+      MakeStatusJson({}, {}, {}), nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(status.is_object());
+  EXPECT_TRUE(status["workers"].empty());
+  EXPECT_TRUE(status["jobs"].empty());
 }
 
 }  // namespace

@@ -17,6 +17,8 @@
 #include "absl/time/time.h"
 #include "coordinator/service/cluster_services.h"
 #include "coordinator/service/job_service.h"
+#include "google/protobuf/message.h"
+#include "grpc/health/v1/health.pb.h"
 #include "weft/v1/cluster_service.grpc.pb.h"
 #include "weft/v1/job_service.grpc.pb.h"
 #include "weft/worker/v1/worker_control_service.grpc.pb.h"
@@ -97,6 +99,9 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
     const Options& options) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  // gRPC's own health service brings no description that reflection could give.
+  google::protobuf::LinkMessageReflection<
+      grpc::health::v1::HealthCheckRequest>();
   std::vector<std::unique_ptr<grpc::Service>> services;
   services.push_back(MakeJobService(options.dispatcher, options.compiler));
   services.push_back(MakeClusterService(

@@ -243,6 +243,16 @@ TEST_F(GrpcServerTest, ReflectsItsServices) {
   EXPECT_THAT(services, HasSubstr("weft.worker.v1.WorkerControlService"));
 }
 
+// Who calls by reflection can call this one, too.
+TEST_F(GrpcServerTest, ReflectionDescribesTheHealthService) {
+  // ServerReflectionRequest.file_containing_symbol is field 4.
+  const std::string symbol = "grpc.health.v1.Health";
+  const std::string file = client_->CallRaw(
+      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+      absl::StrCat("\x22", std::string(1, symbol.size()), symbol));
+  EXPECT_THAT(file, HasSubstr("HealthCheckRequest"));
+}
+
 TEST_F(GrpcServerTest, ATakenPortIsRefused) {
   GrpcServer::Options options;
   options.listen_address = server_->address();

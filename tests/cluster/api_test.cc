@@ -139,7 +139,7 @@ TEST_F(ApiTest, EveryWorkerShowsTheSameLossInItsMetrics) {
     const std::string text = HttpGet(worker.http_address(), "/metrics");
     EXPECT_THAT(text, StartsWith("HTTP/1.1 200"));
     const std::string series =
-        absl::StrCat("weft_loss{job=\"", result.job.id(), "\"} ");
+        absl::StrCat("weft_rank_loss{job_id=\"", result.job.id(), "\"} ");
     const size_t begin = text.find(series);
     ASSERT_NE(begin, std::string::npos) << text;
     lines.insert(text.substr(begin, text.find('\n', begin) - begin));

@@ -52,8 +52,8 @@ std::string HttpGet(const std::string& address, const std::string& path) {
   to.sin_family = AF_INET;
   to.sin_port = htons(port);
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const std::string request = absl::StrCat(
-      "GET ", path, " HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+  const std::string request =
+      absl::StrCat("GET ", path, " HTTP/1.0\r\nHost: test\r\n\r\n");
   std::string answer;
   if (connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0 &&
       write(fd, request.data(), request.size()) > 0) {

@@ -270,7 +270,7 @@ void EngineImpl::FillMetrics(const StepProgram& ran, int64_t begin_ns,
                                     ? result->measured_peak_bytes
                                     : resident_bytes_ +
                                           ran.lowered->peak_live_bytes());
-  metrics.set_expert_imbalance(ExpertImbalance());
+  FillImbalances(metrics);
   result->spans.clear();
   if (!options_.record_spans) return;
   const absl::Span<const Span> spans = ran.lowered->spans();
@@ -281,6 +281,8 @@ void EngineImpl::FillMetrics(const StepProgram& ran, int64_t begin_ns,
   metrics.set_ep_exposed_seconds(Seconds(times.ep_exposed_ns));
   metrics.set_fsdp_seconds(Seconds(times.fsdp_ns));
   metrics.set_fsdp_exposed_seconds(Seconds(times.fsdp_exposed_ns));
+  metrics.set_gather_seconds(Seconds(times.gather_ns));
+  metrics.set_gather_exposed_seconds(Seconds(times.gather_exposed_ns));
   metrics.clear_streams();
   for (int s = 0; s < schedule::kNumStreams; ++s) {
     v1::StreamTime& stream = *metrics.add_streams();
@@ -319,23 +321,30 @@ void EngineImpl::FillMemory(v1::StepMetrics& metrics) const {
   add("staging", held(MemoryCategory::kStaging) - workspace_bytes_);
 }
 
-double EngineImpl::ExpertImbalance() const {
+double EngineImpl::ImbalanceOf(size_t layer) const {
   const int64_t experts = plan_.shape.experts;
-  double worst = 0;
-  for (size_t layer = 0; experts > 0 && layer < plan_.model.layers.size();
-       ++layer) {
-    const int64_t* rows = routed_rows_.data() + layer * experts;
-    int64_t most = 0;
-    int64_t sum = 0;
-    for (int64_t e = 0; e < experts; ++e) {
-      most = std::max(most, rows[e]);
-      sum += rows[e];
-    }
-    if (sum == 0) continue;
-    worst = std::max(
-        worst, static_cast<double>(most * experts) / static_cast<double>(sum));
+  const int64_t* rows = routed_rows_.data() + layer * experts;
+  int64_t most = 0;
+  int64_t sum = 0;
+  for (int64_t e = 0; e < experts; ++e) {
+    most = std::max(most, rows[e]);
+    sum += rows[e];
   }
-  return worst;
+  if (sum == 0) return 0;
+  return static_cast<double>(most * experts) / static_cast<double>(sum);
+}
+
+void EngineImpl::FillImbalances(v1::StepMetrics& metrics) const {
+  const std::vector<model::LayerBlocks>& layers = plan_.shape.layers;
+  metrics.clear_layer_imbalances();
+  metrics.clear_expert_imbalance();
+  for (size_t decoder = 0; decoder < layers.size(); ++decoder) {
+    if (!model::Has(layers[decoder], model::BlockKind::kExperts)) continue;
+    const double imbalance = ImbalanceOf(decoder + 1);  // behind the embedding
+    metrics.add_layer_imbalances(imbalance);
+    metrics.set_expert_imbalance(
+        std::max(metrics.expert_imbalance(), imbalance));
+  }
 }
 
 absl::StatusOr<v1::EvalMetrics> EngineImpl::RunEval(int64_t batches) {

@@ -131,7 +131,9 @@ class EngineImpl : public Engine {
   void FillCounters(const device::DeviceCounters& before,
                     v1::StepMetrics& metrics) const;
   void FillMemory(v1::StepMetrics& metrics) const;
-  double ExpertImbalance() const;
+  // Of one of the model's layers; 0 when nothing was routed.
+  double ImbalanceOf(size_t layer) const;
+  void FillImbalances(v1::StepMetrics& metrics) const;
   absl::Status WriteFragments(const std::vector<fsdp::BucketView>& held,
                               std::optional<int64_t> step,
                               absl::string_view folder);

@@ -81,11 +81,18 @@ TEST(EngineTest, MetricsTellTheStep) {
   EXPECT_GT(first.grad_norm(), 0);
   // Two of four experts get all rows.
   EXPECT_DOUBLE_EQ(first.expert_imbalance(), 2);
+  EXPECT_EQ(first.layer_imbalances_size(), 2);
+  for (double imbalance : first.layer_imbalances()) {
+    EXPECT_DOUBLE_EQ(imbalance, 2);
+  }
   EXPECT_GT(first.step_seconds(), 0);
   EXPECT_GT(first.ep_seconds(), 0);
   EXPECT_GE(first.ep_seconds(), first.ep_exposed_seconds());
   EXPECT_GT(first.fsdp_seconds(), 0);
   EXPECT_GE(first.fsdp_seconds(), first.fsdp_exposed_seconds());
+  EXPECT_GT(first.gather_seconds(), 0);
+  EXPECT_LE(first.gather_seconds(), first.fsdp_seconds());
+  EXPECT_LE(first.gather_exposed_seconds(), first.gather_seconds());
   EXPECT_GT(first.peak_device_bytes(),
             world->engine(0).main_weight_bytes() * 4);
   EXPECT_LE(first.peak_device_bytes(), world->device(0).peak_bytes());

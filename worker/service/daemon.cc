@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/logging.h"
+#include "google/protobuf/struct.pb.h"
+#include "google/protobuf/util/json_util.h"
 #include "worker/service/process_figures.h"
 
 namespace weft::service {
@@ -34,25 +36,41 @@ void Daemon::Shutdown(absl::Status why) {
   changed_.SignalAll();
 }
 
-bool Daemon::IsReady() const {
-  MutexLock lock(&mu_);
-  return is_attached_ && shutdown_.ok();
-}
-
 std::string Daemon::Status() const {
   MutexLock lock(&mu_);
   std::string text = absl::StrCat(
       "worker ", worker_id_.empty() ? "(not named yet)" : worker_id_, "\n");
-  if (!shutdown_.ok()) {
-    absl::StrAppend(&text, "state  shutting down\n");
-  } else if (!is_attached_) {
-    absl::StrAppend(&text, "state  not attached\n");
-  } else {
-    absl::StrAppend(&text, "state  ", current_ == nullptr ? "idle" : "busy",
-                    "\n");
-  }
+  absl::StrAppend(&text, "state  ", StateLocked(), "\n");
   if (current_ != nullptr) absl::StrAppend(&text, current_->Status());
   return text;
+}
+
+std::string Daemon::StatusJson() const {
+  google::protobuf::Struct status;
+  auto& fields = *status.mutable_fields();
+  MutexLock lock(&mu_);
+  fields["worker_id"].set_string_value(worker_id_);
+  fields["state"].set_string_value(StateLocked());
+  if (current_ != nullptr) {
+    *fields["job"].mutable_struct_value() = current_->StatusFields();
+  }
+  std::string json;
+  const auto printed =
+      google::protobuf::util::MessageToJsonString(status, &json);
+  return printed.ok() ? json : "{}";
+}
+
+absl::Status Daemon::Readiness() const {
+  MutexLock lock(&mu_);
+  if (!shutdown_.ok()) return shutdown_;
+  return is_attached_ ? absl::OkStatus()
+                      : absl::UnavailableError("not attached to a coordinator");
+}
+
+const char* Daemon::StateLocked() const {
+  if (!shutdown_.ok()) return "stopping";
+  if (!is_attached_) return worker_id_.empty() ? "starting" : "detached";
+  return current_ == nullptr ? "idle" : "busy";
 }
 
 void Daemon::OnAttached(const std::string& worker_id) {

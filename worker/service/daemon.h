@@ -46,12 +46,15 @@ class Daemon : public AttachmentHandler {
   // Stops the job and refuses others. Any thread.
   void Shutdown(absl::Status why);
 
-  // Attached, and not shutting down. Any thread; waits for no device and no
-  // peer.
-  bool IsReady() const;
-
   // Who the worker is and what it does, in lines of text. Any thread.
   std::string Status() const;
+  // The same as one JSON object: worker_id, state (starting, idle, busy,
+  // detached or stopping) and, of the job at hand, job with id, state, rank,
+  // world, step and steps.
+  std::string StatusJson() const;
+  // OK while the coordinator can give this worker jobs: it is attached and not
+  // shutting down. Any thread; waits for no device and no peer.
+  absl::Status Readiness() const;
 
   void OnAttached(const std::string& worker_id) override;
   // Stops the job of a coordinator that is gone, and waits until it has ended:
@@ -67,6 +70,8 @@ class Daemon : public AttachmentHandler {
   // Null, and a log line, when there is no such session.
   JobSession* FindLocked(const char* message, const std::string& job_id,
                          int64_t epoch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // One word.
+  const char* StateLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StopAllLocked(const absl::Status& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -5,8 +5,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "worker/service/fake_rank.h"
 #include "worker/service/process_figures.h"
 #include "worker/service/session_testutil.h"
@@ -105,22 +107,11 @@ TEST_F(DaemonTest, TakesJobAfterJobAtOnceAndLeavesNoThread) {
   EXPECT_EQ(ranks_.created(), 20);
 }
 
-TEST_F(DaemonTest, IsReadyWhileAttachedAndNotShuttingDown) {
-  EXPECT_FALSE(daemon_.IsReady());
-  daemon_.OnAttached("w-1");
-  EXPECT_TRUE(daemon_.IsReady());
-  daemon_.OnDetached(absl::UnavailableError("gone"));
-  EXPECT_FALSE(daemon_.IsReady());
-  daemon_.OnAttached("w-1");
-  daemon_.Shutdown(absl::UnavailableError("enough"));
-  EXPECT_FALSE(daemon_.IsReady());
-}
-
 TEST_F(DaemonTest, IsReadyWhileADeviceIsStuck) {
   daemon_.OnAttached("w-1");
   ranks_.on_step = [&](int64_t) { return ranks_.BlockUntilCancelled(); };
   StartJob(Job(1));
-  EXPECT_TRUE(daemon_.IsReady());
+  EXPECT_OK(daemon_.Readiness());
   SayStop(Job(1));
   TakeFinished();
 }
@@ -139,7 +130,7 @@ TEST_F(DaemonTest, RefusesASecondJobWhileOneRuns) {
 }
 
 TEST_F(DaemonTest, TellsWhoItIsAndWhatItDoes) {
-  EXPECT_THAT(daemon_.Status(), HasSubstr("not attached"));
+  EXPECT_THAT(daemon_.Status(), HasSubstr("starting"));
   daemon_.OnAttached("w-1");
   EXPECT_EQ(daemon_.Status(), "worker w-1\nstate  idle\n");
   Notification in_step;
@@ -153,10 +144,32 @@ TEST_F(DaemonTest, TellsWhoItIsAndWhatItDoes) {
   EXPECT_EQ(daemon_.Status(),
             "worker w-1\nstate  busy\njob    tiny-1, RUNNING\n"
             "rank   1 of 2\nstep   1 of 3\n");
+  const nlohmann::json status = nlohmann::json::parse(
+      daemon_.StatusJson(), nullptr, /*allow_exceptions=*/false);
+  EXPECT_EQ(status, nlohmann::json::parse(R"({
+    "worker_id": "w-1", "state": "busy",
+    "job": {"id": "tiny-1", "state": "RUNNING", "rank": 1, "world": 2,
+            "step": 1, "steps": 3}})"))
+      << status;
   SayStop(Job(1));
   EXPECT_EQ(TakeFinished().job_id(), "tiny-1");
   daemon_.OnDetached(absl::UnavailableError("gone"));
-  EXPECT_EQ(daemon_.Status(), "worker w-1\nstate  not attached\n");
+  EXPECT_EQ(daemon_.Status(), "worker w-1\nstate  detached\n");
+}
+
+TEST_F(DaemonTest, IsReadyWhileItIsAttachedAndNotStopping) {
+  EXPECT_THAT(daemon_.Readiness(), StatusIs(absl::StatusCode::kUnavailable,
+                                            HasSubstr("not attached")));
+  daemon_.OnAttached("w-1");
+  EXPECT_OK(daemon_.Readiness());
+  daemon_.OnDetached(absl::UnavailableError("gone"));
+  EXPECT_THAT(daemon_.Readiness(), StatusIs(absl::StatusCode::kUnavailable,
+                                            HasSubstr("not attached")));
+  daemon_.OnAttached("w-1");
+  daemon_.Shutdown(absl::UnavailableError("enough"));
+  EXPECT_THAT(daemon_.Readiness(),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("enough")));
+  EXPECT_THAT(daemon_.StatusJson(), HasSubstr("\"stopping\""));
 }
 
 TEST_F(DaemonTest, StopRightAfterPrepareIsNotLost) {

@@ -346,6 +346,18 @@ std::string JobSession::Status() const {
                       " of ", prepare().job().steps(), "\n");
 }
 
+google::protobuf::Struct JobSession::StatusFields() const {
+  google::protobuf::Struct status;
+  auto& fields = *status.mutable_fields();
+  fields["id"].set_string_value(job_id());
+  fields["state"].set_string_value(Name(state()));
+  fields["rank"].set_number_value(rank());
+  fields["world"].set_number_value(world());
+  fields["step"].set_number_value(last_step_.load());
+  fields["steps"].set_number_value(prepare().job().steps());
+  return status;
+}
+
 void JobSession::Send(AttachRequest message) {
   while (!options_.outbox->WaitForRoom(absl::Milliseconds(100))) {
     if (IsStopped()) return;

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "google/protobuf/struct.pb.h"
 #include "weft/worker/v1/worker_control_service.pb.h"
 #include "worker/service/outbox.h"
 #include "worker/service/rank.h"
@@ -59,6 +60,8 @@ class JobSession {
   SessionState state() const;
   // Job, rank, state and last step, in lines of text. Any thread.
   std::string Status() const;
+  // The same as fields: id, state, rank, world, step, steps. Any thread.
+  google::protobuf::Struct StatusFields() const;
   const std::string& job_id() const { return prepare().job_id(); }
   int64_t epoch() const { return prepare().epoch(); }
 

@@ -16,6 +16,7 @@ namespace weft::telemetry {
 namespace {
 
 constexpr char kPlainText[] = "text/plain; charset=utf-8";
+constexpr char kJsonText[] = "application/json";
 constexpr char kMetricsText[] = "text/plain; version=0.0.4; charset=utf-8";
 // Each waits for a client of its own: some may say nothing for a while.
 constexpr int kServingThreads = 8;
@@ -45,34 +46,39 @@ int Log(const mg_connection*, const char* message) {
 
 }  // namespace
 
+struct HttpServer::Answer {
+  std::string text;
+  const char* status = "200 OK";
+};
+
 // A text, at one path.
 class HttpServer::Page : public CivetHandler {
  public:
-  Page(const char* type, std::function<std::string()> text)
-      : type_(type), text_(std::move(text)) {}
+  Page(const char* type, std::function<Answer()> answer)
+      : type_(type), answer_(std::move(answer)) {}
 
   bool handleGet(CivetServer*, mg_connection* connection) override {
-    const std::string text = text_();
-    WriteHead(connection, text);
-    mg_write(connection, text.data(), text.size());
+    const Answer answer = answer_();
+    WriteHead(connection, answer);
+    mg_write(connection, answer.text.data(), answer.text.size());
     return true;
   }
 
   bool handleHead(CivetServer*, mg_connection* connection) override {
-    WriteHead(connection, text_());
+    WriteHead(connection, answer_());
     return true;
   }
 
  private:
-  void WriteHead(mg_connection* connection, const std::string& text) const {
+  void WriteHead(mg_connection* connection, const Answer& answer) const {
     mg_printf(connection,
-              "HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
+              "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
               "Connection: close\r\n\r\n",
-              type_, text.size());
+              answer.status, type_, answer.text.size());
   }
 
   const char* const type_;
-  const std::function<std::string()> text_;
+  const std::function<Answer()> answer_;
 };
 
 HttpServer::HttpServer() = default;
@@ -118,19 +124,36 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options) {
   }
   server->address_ =
       absl::StrCat(address.substr(0, address.rfind(':')), ":", ports[0]);
-  server->AddPage("/metrics", kMetricsText,
-                  [metrics = options.metrics] { return metrics->Scrape(); });
-  server->AddPage("/healthz", kPlainText, [] { return std::string("ok\n"); });
-  // The dollar ends the path: without it all paths would match.
-  server->AddPage("/$", kPlainText, [status = std::move(options.status)] {
-    return absl::StrCat(status ? status() : "", "\n/metrics\n/healthz\n");
-  });
+  server->AddPages(std::move(options));
   return server;
 }
 
+void HttpServer::AddPages(Options options) {
+  AddPage("/metrics", kMetricsText, [metrics = options.metrics]() -> Answer {
+    return {metrics->Scrape()};
+  });
+  AddPage("/healthz", kPlainText, []() -> Answer { return {"ok\n"}; });
+  AddPage(
+      "/readyz", kPlainText,
+      [readiness = std::move(options.readiness)]() -> Answer {
+        const absl::Status ready = readiness ? readiness() : absl::OkStatus();
+        if (ready.ok()) return {"ok\n"};
+        return {absl::StrCat(ready.message(), "\n"), "503 Service Unavailable"};
+      });
+  AddPage("/statusz", kJsonText,
+          [status = std::move(options.status_json)]() -> Answer {
+            return {absl::StrCat(status ? status() : "{}", "\n")};
+          });
+  // The dollar ends the path: without it all paths would match.
+  AddPage("/$", kPlainText, [status = std::move(options.status)]() -> Answer {
+    return {absl::StrCat(status ? status() : "",
+                         "\n/statusz\n/metrics\n/healthz\n/readyz\n")};
+  });
+}
+
 void HttpServer::AddPage(const char* path, const char* type,
-                         std::function<std::string()> text) {
-  pages_.push_back(std::make_unique<Page>(type, std::move(text)));
+                         std::function<Answer()> answer) {
+  pages_.push_back(std::make_unique<Page>(type, std::move(answer)));
   server_->addHandler(path, *pages_.back());
 }
 

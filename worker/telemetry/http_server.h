@@ -20,8 +20,12 @@ namespace weft::telemetry {
 // Serves while it lives, with nine threads and one listening socket.
 //
 //   GET /          who the worker is and what it does; names the other pages
+//   GET /statusz   the same and more, as a JSON object
 //   GET /metrics   Prometheus text format 0.0.4
 //   GET /healthz   200 "ok": the process answers
+//   GET /readyz    200 "ok" while the worker can be given jobs, else 503 and
+//   why
+//                  not
 //
 // HEAD is answered like GET, without the text.
 class HttpServer {
@@ -33,6 +37,9 @@ class HttpServer {
     // Lines for the page at /. Asked for every request, from a thread of the
     // server; may be empty.
     std::function<std::string()> status;
+    // The object for /statusz, and whether the worker is ready; likewise.
+    std::function<std::string()> status_json;
+    std::function<absl::Status()> readiness;
     // How long a client that connects and says nothing holds a thread.
     absl::Duration request_timeout = absl::Seconds(1);
   };
@@ -53,11 +60,13 @@ class HttpServer {
 
  private:
   class Page;
+  struct Answer;
 
   HttpServer();
 
   void AddPage(const char* path, const char* type,
-               std::function<std::string()> text);
+               std::function<Answer()> answer);
+  void AddPages(Options options);
 
   std::string address_;
   std::vector<std::unique_ptr<Page>> pages_;

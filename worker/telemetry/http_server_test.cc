@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -91,7 +92,7 @@ TEST(HttpServerTest, ServesMetricsAndHealthOnAFreePort) {
   EXPECT_THAT(Get(server->address(), "/metrics"),
               AllOf(StartsWith("HTTP/1.1 200 OK\r\n"),
                     HasSubstr("text/plain; version=0.0.4"),
-                    HasSubstr("weft_step{job=\"tiny-1\"} 0\n")));
+                    HasSubstr("weft_rank_step{job_id=\"tiny-1\"} 0\n")));
   EXPECT_THAT(Get(server->address(), "/healthz"), HasSubstr("\r\n\r\nok\n"));
   EXPECT_THAT(Get(server->address(), "/other"), StartsWith("HTTP/1.1 404"));
 }
@@ -133,13 +134,42 @@ TEST(HttpServerTest, TheFirstPageTellsTheStatusAndNamesTheOthers) {
   ASSERT_OK_AND_ASSIGN(auto server, HttpServer::Start(std::move(options)));
   EXPECT_THAT(Get(server->address(), "/"),
               AllOf(StartsWith("HTTP/1.1 200 OK\r\n"),
-                    EndsWith("\r\n\r\nworker w-1\n\n/metrics\n/healthz\n")));
+                    EndsWith("\r\n\r\nworker w-1\n\n/statusz\n/metrics\n"
+                             "/healthz\n/readyz\n")));
+}
+
+TEST(HttpServerTest, StatuszIsJson) {
+  const auto metrics = NewMetrics();
+  HttpServer::Options options = OptionsFor(*metrics);
+  options.status_json = [] { return "{\"worker_id\":\"w-1\"}"; };
+  ASSERT_OK_AND_ASSIGN(auto server, HttpServer::Start(std::move(options)));
+  EXPECT_THAT(Get(server->address(), "/statusz"),
+              AllOf(StartsWith("HTTP/1.1 200 OK\r\n"),
+                    HasSubstr("Content-Type: application/json\r\n"),
+                    EndsWith("\r\n\r\n{\"worker_id\":\"w-1\"}\n")));
+}
+
+TEST(HttpServerTest, WhatIsNotReadySaysWhyAndIsHealthyAllTheSame) {
+  const auto metrics = NewMetrics();
+  HttpServer::Options options = OptionsFor(*metrics);
+  std::atomic<bool> is_ready{false};
+  options.readiness = [&] {
+    return is_ready ? absl::OkStatus() : absl::UnavailableError("not attached");
+  };
+  ASSERT_OK_AND_ASSIGN(auto server, HttpServer::Start(std::move(options)));
+  EXPECT_THAT(Get(server->address(), "/readyz"),
+              AllOf(StartsWith("HTTP/1.1 503 Service Unavailable\r\n"),
+                    EndsWith("\r\n\r\nnot attached\n")));
+  EXPECT_THAT(Get(server->address(), "/healthz"), StartsWith("HTTP/1.1 200"));
+  is_ready = true;
+  EXPECT_THAT(Get(server->address(), "/readyz"), EndsWith("\r\n\r\nok\n"));
 }
 
 TEST(HttpServerTest, HeadIsAnsweredWithoutTheText) {
   const auto metrics = NewMetrics();
   ASSERT_OK_AND_ASSIGN(auto server, HttpServer::Start(OptionsFor(*metrics)));
-  for (const char* path : {"/", "/metrics", "/healthz"}) {
+  for (const char* path :
+       {"/", "/statusz", "/metrics", "/healthz", "/readyz"}) {
     EXPECT_THAT(Client(server->address()).Ask("HEAD", path),
                 AllOf(StartsWith("HTTP/1.1 200 OK\r\n"),
                       HasSubstr("Content-Length: "), EndsWith("\r\n\r\n")));

@@ -9,9 +9,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "records/step_log.h"
 #include "weft/v1/job_service.pb.h"
 #include "worker/telemetry/metrics.h"
-#include "worker/telemetry/step_log.h"
 
 namespace weft::telemetry {
 
@@ -31,11 +31,11 @@ class JobTelemetry {
   absl::Status RecordEval(const v1::EvalMetrics& eval);
 
  private:
-  JobTelemetry(WorkerMetrics* metrics, std::unique_ptr<StepLog> log)
+  JobTelemetry(WorkerMetrics* metrics, std::unique_ptr<records::StepLog> log)
       : metrics_(metrics), log_(std::move(log)) {}
 
   WorkerMetrics* const metrics_;
-  const std::unique_ptr<StepLog> log_;  // null on all ranks but 0
+  const std::unique_ptr<records::StepLog> log_;  // null on all ranks but 0
 };
 
 }  // namespace weft::telemetry

@@ -1,5 +1,7 @@
 #include "worker/telemetry/metrics.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,19 +22,36 @@ using ::prometheus::Gauge;
 using ::prometheus::Histogram;
 using ::prometheus::Labels;
 
-constexpr double kStepDurationBounds[] = {0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5,
-                                          0.75, 1,    1.5,  2,   3,   5,    7.5,
-                                          10,   15,   30,   60,  120};
+constexpr MetricSpec kAll[] = {
+    kRankInfo,
+    kStep,
+    kLoss,
+    kEvalLoss,
+    kGradNorm,
+    kSteps,
+    kTokens,
+    kStepDuration,
+    kExpertImbalance,
+    kExposedCommSeconds,
+    kHiddenCommSeconds,
+    kCommBytes,
+    kDeviceMemory,
+    kPeakMemory,
+    kResidentMemory,
+    kOpenFds,
+    kThreads,
+    kTcpSockets,
+};
 
 template <typename T>
-Family<T>& Register(const MetricInfo& info, prometheus::Registry& registry) {
+Family<T>& Register(const MetricSpec& info, prometheus::Registry& registry) {
   return prometheus::detail::Builder<T>()
       .Name(info.name)
       .Help(info.help)
       .Register(registry);
 }
 
-prometheus::MetricFamily GaugeFamily(const MetricInfo& info, double value) {
+prometheus::MetricFamily GaugeFamily(const MetricSpec& info, double value) {
   prometheus::MetricFamily family;
   family.name = info.name;
   family.help = info.help;
@@ -44,7 +63,7 @@ prometheus::MetricFamily GaugeFamily(const MetricInfo& info, double value) {
 
 }  // namespace
 
-absl::Span<const double> StepDurationBuckets() { return kStepDurationBounds; }
+absl::Span<const MetricSpec> AllMetrics() { return kAll; }
 
 class WorkerMetrics::ProcessCollector : public prometheus::Collectable {
  public:
@@ -65,35 +84,35 @@ class WorkerMetrics::ProcessCollector : public prometheus::Collectable {
 
 struct WorkerMetrics::Families {
   explicit Families(prometheus::Registry& registry)
-      : job_info(Register<Gauge>(kJobInfo, registry)),
+      : info(Register<Gauge>(kRankInfo, registry)),
         step(Register<Gauge>(kStep, registry)),
         loss(Register<Gauge>(kLoss, registry)),
         eval_loss(Register<Gauge>(kEvalLoss, registry)),
         grad_norm(Register<Gauge>(kGradNorm, registry)),
-        learning_rate(Register<Gauge>(kLearningRate, registry)),
-        expert_imbalance(Register<Gauge>(kExpertImbalance, registry)),
         steps(Register<Counter>(kSteps, registry)),
         tokens(Register<Counter>(kTokens, registry)),
         step_duration(Register<Histogram>(kStepDuration, registry)),
-        comm_seconds(Register<Counter>(kCommSeconds, registry)),
-        exposed_comm_seconds(Register<Counter>(kExposedCommSeconds, registry)),
+        expert_imbalance(Register<Gauge>(kExpertImbalance, registry)),
+        exposed_comm(Register<Counter>(kExposedCommSeconds, registry)),
+        hidden_comm(Register<Counter>(kHiddenCommSeconds, registry)),
         comm_bytes(Register<Counter>(kCommBytes, registry)),
-        device_memory(Register<Gauge>(kDeviceMemory, registry)) {}
+        device_memory(Register<Gauge>(kDeviceMemory, registry)),
+        peak_memory(Register<Gauge>(kPeakMemory, registry)) {}
 
-  Family<Gauge>& job_info;
+  Family<Gauge>& info;
   Family<Gauge>& step;
   Family<Gauge>& loss;
   Family<Gauge>& eval_loss;
   Family<Gauge>& grad_norm;
-  Family<Gauge>& learning_rate;
-  Family<Gauge>& expert_imbalance;
   Family<Counter>& steps;
   Family<Counter>& tokens;
   Family<Histogram>& step_duration;
-  Family<Counter>& comm_seconds;
-  Family<Counter>& exposed_comm_seconds;
+  Family<Gauge>& expert_imbalance;
+  Family<Counter>& exposed_comm;
+  Family<Counter>& hidden_comm;
   Family<Counter>& comm_bytes;
   Family<Gauge>& device_memory;
+  Family<Gauge>& peak_memory;
 };
 
 // A metric of a family, removed from it with this handle.
@@ -115,42 +134,56 @@ class Series {
   T* const metric_;
 };
 
+// Communication of one cause.
+struct CauseSeries {
+  CauseSeries(Family<Counter>& exposed_family, Family<Counter>& hidden_family,
+              const Labels& labels)
+      : exposed(exposed_family, labels), hidden(hidden_family, labels) {}
+
+  // Never less than before, whatever was measured.
+  void Add(double busy_seconds, double exposed_seconds) {
+    exposed->Increment(std::max(0.0, exposed_seconds));
+    hidden->Increment(std::max(0.0, busy_seconds - exposed_seconds));
+  }
+
+  Series<Counter> exposed;
+  Series<Counter> hidden;
+};
+
 // The series of one job; they go with it.
 struct WorkerMetrics::JobSeries {
   JobSeries(Families& families, const JobLabels& labels)
-      : JobSeries(families, labels, Labels{{"job", labels.job_id}}) {}
+      : JobSeries(families, labels, Labels{{"job_id", labels.job_id}}) {}
 
   JobSeries(Families& f, const JobLabels& labels, const Labels& job)
       : world(labels.world),
-        info(f.job_info, {{"job", labels.job_id},
-                          {"name", labels.name},
-                          {"rank", absl::StrCat(labels.rank)},
-                          {"world", absl::StrCat(labels.world)},
-                          {"ep", absl::StrCat(labels.ep)}}),
+        info(f.info, {{"job_id", labels.job_id},
+                      {"name", labels.name},
+                      {"rank", absl::StrCat(labels.rank)},
+                      {"world", absl::StrCat(labels.world)},
+                      {"ep", absl::StrCat(labels.ep)}}),
         step(f.step, job),
         loss(f.loss, job),
         grad_norm(f.grad_norm, job),
-        learning_rate(f.learning_rate, job),
-        expert_imbalance(f.expert_imbalance, job),
         steps(f.steps, job),
         tokens(f.tokens, job),
         step_duration(
             f.step_duration, job,
-            Histogram::BucketBoundaries(std::begin(kStepDurationBounds),
-                                        std::end(kStepDurationBounds))),
-        ep_seconds(f.comm_seconds, With(job, "stream", "ep")),
-        fsdp_seconds(f.comm_seconds, With(job, "stream", "fsdp")),
-        ep_exposed(f.exposed_comm_seconds, With(job, "stream", "ep")),
-        fsdp_exposed(f.exposed_comm_seconds, With(job, "stream", "fsdp")),
-        ep_bytes(f.comm_bytes, With(job, "stream", "ep")),
-        peak_memory(f.device_memory, With(job, "kind", "peak")),
+            Histogram::BucketBoundaries(std::begin(kStepSecondsBuckets),
+                                        std::end(kStepSecondsBuckets))),
+        expert_imbalance(f.expert_imbalance, job),
+        ep(f.exposed_comm, f.hidden_comm, With(job, "cause", "ep")),
+        gather(f.exposed_comm, f.hidden_comm, With(job, "cause", "gather")),
+        reduce(f.exposed_comm, f.hidden_comm, With(job, "cause", "reduce")),
+        ep_bytes(f.comm_bytes, With(job, "cause", "ep")),
+        peak_memory(f.peak_memory, job),
         eval_family(f.eval_loss),
         job_labels(job) {
     info->Set(1);
     for (int c = 0; c < device::kNumMemoryCategories; ++c) {
-      const char* kind = Name(static_cast<device::MemoryCategory>(c));
+      const char* category = Name(static_cast<device::MemoryCategory>(c));
       memory.push_back(std::make_unique<Series<Gauge>>(
-          f.device_memory, With(job, "kind", kind)));
+          f.device_memory, With(job, "category", category)));
     }
   }
 
@@ -164,15 +197,13 @@ struct WorkerMetrics::JobSeries {
   Series<Gauge> step;
   Series<Gauge> loss;
   Series<Gauge> grad_norm;
-  Series<Gauge> learning_rate;
-  Series<Gauge> expert_imbalance;
   Series<Counter> steps;
   Series<Counter> tokens;
   Series<Histogram> step_duration;
-  Series<Counter> ep_seconds;
-  Series<Counter> fsdp_seconds;
-  Series<Counter> ep_exposed;
-  Series<Counter> fsdp_exposed;
+  Series<Gauge> expert_imbalance;
+  CauseSeries ep;
+  CauseSeries gather;
+  CauseSeries reduce;
   Series<Counter> ep_bytes;
   Series<Gauge> peak_memory;
   std::vector<std::unique_ptr<Series<Gauge>>> memory;  // by MemoryCategory
@@ -189,25 +220,26 @@ WorkerMetrics::WorkerMetrics(std::function<v1::ProcessFigures()> figures)
 WorkerMetrics::~WorkerMetrics() = default;
 
 void WorkerMetrics::BeginJob(const JobLabels& labels) {
+  MutexLock lock(&mu_);
   job_.reset();
   job_ = std::make_unique<JobSeries>(*families_, labels);
 }
 
 void WorkerMetrics::RecordStep(const v1::StepMetrics& step,
                                absl::Span<const int64_t> device_bytes) {
+  MutexLock lock(&mu_);
   JobSeries& job = *job_;
   job.step->Set(step.step());
   job.loss->Set(step.loss());
   job.grad_norm->Set(step.grad_norm());
-  job.learning_rate->Set(step.learning_rate());
-  job.expert_imbalance->Set(step.expert_imbalance());
   job.steps->Increment();
   job.tokens->Increment(static_cast<double>(step.tokens()) / job.world);
   job.step_duration->Observe(step.step_seconds());
-  job.ep_seconds->Increment(step.ep_seconds());
-  job.fsdp_seconds->Increment(step.fsdp_seconds());
-  job.ep_exposed->Increment(step.ep_exposed_seconds());
-  job.fsdp_exposed->Increment(step.fsdp_exposed_seconds());
+  job.expert_imbalance->Set(step.expert_imbalance());
+  job.ep.Add(step.ep_seconds(), step.ep_exposed_seconds());
+  job.gather.Add(step.gather_seconds(), step.gather_exposed_seconds());
+  job.reduce.Add(step.fsdp_seconds() - step.gather_seconds(),
+                 step.fsdp_exposed_seconds() - step.gather_exposed_seconds());
   job.ep_bytes->Increment(step.ep_wire_bytes());
   job.peak_memory->Set(step.peak_device_bytes());
   for (size_t i = 0; i < device_bytes.size() && i < job.memory.size(); ++i) {
@@ -216,6 +248,7 @@ void WorkerMetrics::RecordStep(const v1::StepMetrics& step,
 }
 
 void WorkerMetrics::RecordEval(const v1::EvalMetrics& eval) {
+  MutexLock lock(&mu_);
   if (job_->eval_loss == nullptr) {
     job_->eval_loss =
         std::make_unique<Series<Gauge>>(job_->eval_family, job_->job_labels);
@@ -224,7 +257,11 @@ void WorkerMetrics::RecordEval(const v1::EvalMetrics& eval) {
 }
 
 std::string WorkerMetrics::Scrape() const {
-  std::vector<prometheus::MetricFamily> families = registry_.Collect();
+  std::vector<prometheus::MetricFamily> families;
+  {
+    MutexLock lock(&mu_);
+    families = registry_.Collect();
+  }
   for (prometheus::MetricFamily& family : process_->Collect()) {
     families.push_back(std::move(family));
   }

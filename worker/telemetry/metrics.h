@@ -1,7 +1,10 @@
 // Every metric of a worker, and where they are kept.
 //
-// Series of a job carry its id; those of the last job stay until the next one
-// begins, so a scrape after the end still sees how it went.
+// One declaration a metric, below; docs/metrics.md is made of them. They tell
+// what one rank sees; what is known of whole jobs are the coordinator's.
+//
+// Series of a job carry its id as `job_id`; those of the last job stay until
+// the next one begins, so a scrape after the end still sees how it went.
 #ifndef WEFT_WORKER_TELEMETRY_METRICS_H_
 #define WEFT_WORKER_TELEMETRY_METRICS_H_
 
@@ -11,69 +14,83 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/types/span.h"
+#include "base/metric.h"
+#include "base/mutex.h"
 #include "prometheus/registry.h"
 #include "weft/v1/cluster_service.pb.h"
 #include "weft/v1/job_service.pb.h"
 
 namespace weft::telemetry {
 
-// Name and help text of a metric, as a scrape shows them.
-struct MetricInfo {
-  const char* name;
-  const char* help;
-};
+inline constexpr MetricSpec kRankInfo = {
+    "weft_rank_info", MetricType::kGauge, "", "job_id,name,rank,world,ep",
+    "The job this worker works or last worked for; always 1"};
 
-// Labels: job, name, rank, world, ep.
-inline constexpr MetricInfo kJobInfo = {
-    "weft_job_info", "The job this worker works or last worked for; always 1"};
+// Global values, the same on every rank.
+inline constexpr MetricSpec kStep = {"weft_rank_step", MetricType::kGauge, "",
+                                     "job_id", "Last finished step"};
+inline constexpr MetricSpec kLoss = {"weft_rank_loss", MetricType::kGauge,
+                                     "nats", "job_id",
+                                     "Mean next-token loss of the last step"};
+inline constexpr MetricSpec kEvalLoss = {
+    "weft_rank_eval_loss", MetricType::kGauge, "nats", "job_id",
+    "Mean next-token loss of the last validation"};
+inline constexpr MetricSpec kGradNorm = {
+    "weft_rank_grad_norm", MetricType::kGauge, "", "job_id",
+    "Global gradient norm of the last step before clipping"};
 
-// Label: job. Global values, the same on every rank: average over workers.
-inline constexpr MetricInfo kStep = {"weft_step", "Last finished step"};
-inline constexpr MetricInfo kLoss = {
-    "weft_loss", "Mean next-token loss of the last step in nats"};
-inline constexpr MetricInfo kEvalLoss = {
-    "weft_eval_loss", "Mean next-token loss of the last validation in nats"};
-inline constexpr MetricInfo kGradNorm = {
-    "weft_grad_norm", "Global gradient norm of the last step before clipping"};
-inline constexpr MetricInfo kLearningRate = {"weft_learning_rate",
-                                             "Learning rate of the last step"};
-inline constexpr MetricInfo kExpertImbalance = {
-    "weft_expert_imbalance_ratio",
-    "Rows of the fullest expert over the mean of the layer; 1 is balanced"};
-
-// Label: job. This rank's share: sum over workers.
-inline constexpr MetricInfo kSteps = {"weft_steps_total", "Steps finished"};
-inline constexpr MetricInfo kTokens = {"weft_tokens_total",
+// This rank's share.
+inline constexpr MetricSpec kSteps = {"weft_rank_steps_total",
+                                      MetricType::kCounter, "", "job_id",
+                                      "Steps finished"};
+inline constexpr MetricSpec kTokens = {"weft_rank_tokens_total",
+                                       MetricType::kCounter, "", "job_id",
                                        "Tokens this rank trained on"};
-inline constexpr MetricInfo kStepDuration = {"weft_step_duration_seconds",
-                                             "Wall time of a step"};
+inline constexpr MetricSpec kStepDuration = {"weft_rank_step_duration_seconds",
+                                             MetricType::kHistogram,
+                                             "seconds",
+                                             "job_id",
+                                             "Wall time of a step",
+                                             kStepSecondsBuckets};
+inline constexpr MetricSpec kExpertImbalance = {
+    "weft_rank_expert_imbalance_ratio", MetricType::kGauge, "ratio", "job_id",
+    "Rows of the fullest expert of any layer in the last step over the mean of "
+    "the layer; 1 is balanced"};
 
-// Labels: job, stream (ep or fsdp, the latter being gather and reduce).
-inline constexpr MetricInfo kCommSeconds = {
-    "weft_comm_seconds_total", "Time the communication streams were busy"};
-inline constexpr MetricInfo kExposedCommSeconds = {
-    "weft_exposed_comm_seconds_total",
-    "Time they were busy while no compute op ran"};
-inline constexpr MetricInfo kCommBytes = {"weft_comm_bytes_total",
-                                          "Payload bytes sent to other ranks"};
+// `cause` is ep (all-to-alls of experts), gather (of weights) or reduce (of
+// gradients). Where a gather and a reduction run at once, the gather counts.
+inline constexpr MetricSpec kExposedCommSeconds = {
+    "weft_rank_exposed_comm_seconds_total", MetricType::kCounter, "seconds",
+    "job_id,cause", "Communication time without a compute op beside it"};
+inline constexpr MetricSpec kHiddenCommSeconds = {
+    "weft_rank_hidden_comm_seconds_total", MetricType::kCounter, "seconds",
+    "job_id,cause", "Communication time with a compute op beside it"};
+inline constexpr MetricSpec kCommBytes = {
+    "weft_rank_comm_bytes_total", MetricType::kCounter, "bytes", "job_id,cause",
+    "Payload bytes sent to other ranks; of ep"};
 
-// Labels: job, kind (a category of device memory, or peak).
-inline constexpr MetricInfo kDeviceMemory = {
-    "weft_device_memory_bytes",
-    "Device bytes allocated; peak: of the last step"};
+inline constexpr MetricSpec kDeviceMemory = {
+    "weft_rank_device_memory_bytes", MetricType::kGauge, "bytes",
+    "job_id,category", "Device bytes allocated, by what they hold"};
+inline constexpr MetricSpec kPeakMemory = {
+    "weft_rank_peak_device_memory_bytes", MetricType::kGauge, "bytes", "job_id",
+    "Largest number of device bytes live at once in the last step"};
 
-// No labels. Read from the system when scraped.
-inline constexpr MetricInfo kResidentMemory = {"process_resident_memory_bytes",
+// Read from the system when scraped.
+inline constexpr MetricSpec kResidentMemory = {"process_resident_memory_bytes",
+                                               MetricType::kGauge, "bytes", "",
                                                "Resident set of the process"};
-inline constexpr MetricInfo kOpenFds = {"process_open_fds",
-                                        "Open file descriptors"};
-inline constexpr MetricInfo kThreads = {"process_threads", "Threads"};
-inline constexpr MetricInfo kTcpSockets = {"process_tcp_sockets",
-                                           "TCP sockets open"};
+inline constexpr MetricSpec kOpenFds = {"process_open_fds", MetricType::kGauge,
+                                        "", "", "Open file descriptors"};
+inline constexpr MetricSpec kThreads = {"process_threads", MetricType::kGauge,
+                                        "", "", "Threads"};
+inline constexpr MetricSpec kTcpSockets = {
+    "process_tcp_sockets", MetricType::kGauge, "", "", "TCP sockets open"};
 
-// Bounds of the buckets of kStepDuration, seconds.
-absl::Span<const double> StepDurationBuckets();
+// Every metric above, in the same order.
+absl::Span<const MetricSpec> AllMetrics();
 
 // Who a job's series belong to.
 struct JobLabels {
@@ -84,7 +101,8 @@ struct JobLabels {
   int ep = 1;
 };
 
-// Holds the metrics. One thread at a time records, others may scrape meanwhile.
+// Holds the metrics. One thread at a time records, others may scrape meanwhile:
+// a scrape sees all of a step or nothing of it.
 class WorkerMetrics {
  public:
   // `figures` is asked at every scrape, from the scraping thread.
@@ -107,10 +125,12 @@ class WorkerMetrics {
   struct JobSeries;
   class ProcessCollector;
 
+  mutable Mutex mu_;  // held while a step is recorded, or collected
   prometheus::Registry registry_;
   const std::unique_ptr<ProcessCollector> process_;
   const std::unique_ptr<Families> families_;
-  std::unique_ptr<JobSeries> job_;  // null before the first job
+  std::unique_ptr<JobSeries> job_
+      ABSL_GUARDED_BY(mu_);  // null before the first job
 };
 
 }  // namespace weft::telemetry

@@ -7,7 +7,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/device/device.h"
@@ -44,6 +43,10 @@ v1::StepMetrics Step(int64_t step) {
   metrics.set_ep_seconds(0.5);
   metrics.set_ep_exposed_seconds(0.125);
   metrics.set_ep_wire_bytes(1000);
+  metrics.set_fsdp_seconds(0.5);
+  metrics.set_fsdp_exposed_seconds(0.25);
+  metrics.set_gather_seconds(0.25);
+  metrics.set_gather_exposed_seconds(0.0625);
   return metrics;
 }
 
@@ -55,22 +58,36 @@ TEST(WorkerMetricsTest, ShowsTheStepsOfAJob) {
   metrics.RecordStep(Step(1), kBytes);
   metrics.RecordStep(Step(2), kBytes);
   const std::string text = metrics.Scrape();
-  EXPECT_THAT(text, HasSubstr("weft_step{job=\"tiny-1\"} 2\n"));
-  EXPECT_THAT(text, HasSubstr("weft_loss{job=\"tiny-1\"} 2.5\n"));
-  EXPECT_THAT(text, HasSubstr("weft_steps_total{job=\"tiny-1\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("weft_rank_step{job_id=\"tiny-1\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("weft_rank_loss{job_id=\"tiny-1\"} 2.5\n"));
+  EXPECT_THAT(text, HasSubstr("weft_rank_steps_total{job_id=\"tiny-1\"} 2\n"));
   // A quarter of 800: summing over the four workers gives the job's tokens.
-  EXPECT_THAT(text, HasSubstr("weft_tokens_total{job=\"tiny-1\"} 200\n"));
+  EXPECT_THAT(text,
+              HasSubstr("weft_rank_tokens_total{job_id=\"tiny-1\"} 200\n"));
   EXPECT_THAT(
-      text, HasSubstr("weft_step_duration_seconds_sum{job=\"tiny-1\"} 0.5\n"));
-  EXPECT_THAT(text, HasSubstr("weft_exposed_comm_seconds_total{job=\"tiny-1\","
-                              "stream=\"ep\"} 0.25\n"));
-  EXPECT_THAT(text, HasSubstr("weft_comm_bytes_total{job=\"tiny-1\","
-                              "stream=\"ep\"} 2000\n"));
+      text,
+      HasSubstr(
+          "weft_rank_step_duration_seconds_sum{job_id=\"tiny-1\"} 0.5\n"));
+  EXPECT_THAT(text,
+              HasSubstr("weft_rank_exposed_comm_seconds_total{cause=\"ep\","
+                        "job_id=\"tiny-1\"} 0.25\n"));
+  EXPECT_THAT(text, HasSubstr("weft_rank_comm_bytes_total{cause=\"ep\","
+                              "job_id=\"tiny-1\"} 2000\n"));
+  for (
+      const char* series :
+      {"hidden_comm_seconds_total{cause=\"ep\",job_id=\"tiny-1\"} 0.75\n",
+       "exposed_comm_seconds_total{cause=\"gather\",job_id=\"tiny-1\"} 0.125\n",
+       "hidden_comm_seconds_total{cause=\"gather\",job_id=\"tiny-1\"} 0.375\n",
+       "exposed_comm_seconds_total{cause=\"reduce\",job_id=\"tiny-1\"} 0.375\n",
+       "hidden_comm_seconds_total{cause=\"reduce\",job_id=\"tiny-1\"} "
+       "0.125\n"}) {
+    EXPECT_THAT(text, HasSubstr(absl::StrCat("weft_rank_", series)));
+  }
   for (int c = 0; c < device::kNumMemoryCategories; ++c) {
     EXPECT_THAT(text, HasSubstr(absl::StrCat(
-                          "weft_device_memory_bytes{job=\"tiny-1\",kind=\"",
-                          Name(static_cast<device::MemoryCategory>(c)), "\"} ",
-                          kBytes[c], "\n")));
+                          "weft_rank_device_memory_bytes{category=\"",
+                          Name(static_cast<device::MemoryCategory>(c)),
+                          "\",job_id=\"tiny-1\"} ", kBytes[c], "\n")));
   }
   EXPECT_THAT(text, HasSubstr("process_threads 7\n"));
 }
@@ -82,40 +99,47 @@ TEST(WorkerMetricsTest, NextJobRemovesTheSeriesOfTheOneBefore) {
   metrics.RecordEval(v1::EvalMetrics());
   metrics.BeginJob(Labels("tiny-2"));
   EXPECT_THAT(metrics.Scrape(), Not(HasSubstr("tiny-1")));
-  EXPECT_THAT(metrics.Scrape(), HasSubstr("weft_step{job=\"tiny-2\"} 0\n"));
+  EXPECT_THAT(metrics.Scrape(),
+              HasSubstr("weft_rank_step{job_id=\"tiny-2\"} 0\n"));
 }
 
 TEST(WorkerMetricsTest, EvalShowsOnlyAfterAValidation) {
   WorkerMetrics metrics(&SomeFigures);
   metrics.BeginJob(Labels("tiny-1"));
-  EXPECT_THAT(metrics.Scrape(), Not(HasSubstr("weft_eval_loss{")));
+  EXPECT_THAT(metrics.Scrape(), Not(HasSubstr("weft_rank_eval_loss{")));
   v1::EvalMetrics eval;
   eval.set_loss(1.5);
   metrics.RecordEval(eval);
   EXPECT_THAT(metrics.Scrape(),
-              HasSubstr("weft_eval_loss{job=\"tiny-1\"} 1.5"));
+              HasSubstr("weft_rank_eval_loss{job_id=\"tiny-1\"} 1.5"));
 }
 
-// The conventions: a counter ends in _total, only a counter does, and
-// everything has a help text.
+// The conventions: a counter ends in _total, only a counter does, and a unit
+// ends the name.
 TEST(WorkerMetricsTest, NamesFollowTheConventions) {
+  std::set<std::string> names;
+  for (const MetricSpec& spec : AllMetrics()) {
+    SCOPED_TRACE(spec.name);
+    EXPECT_TRUE(names.insert(spec.name).second);
+    EXPECT_EQ(absl::EndsWith(spec.name, "_total"),
+              spec.type == MetricType::kCounter);
+    EXPECT_EQ(spec.buckets.empty(), spec.type != MetricType::kHistogram);
+    EXPECT_STRNE(spec.help, "");
+  }
+}
+
+TEST(WorkerMetricsTest, EveryMetricIsExposedWithItsHelpAndType) {
   WorkerMetrics metrics(&SomeFigures);
   metrics.BeginJob(Labels("tiny-1"));
   metrics.RecordStep(Step(1), kBytes);
   metrics.RecordEval(v1::EvalMetrics());
-  std::set<std::string> helped;
-  int types = 0;
-  for (absl::string_view line : absl::StrSplit(metrics.Scrape(), '\n')) {
-    const std::vector<std::string> words = absl::StrSplit(line, ' ');
-    if (words.size() < 4 || words[0] != "#") continue;
-    if (words[1] == "HELP") helped.insert(words[2]);
-    if (words[1] != "TYPE") continue;
-    ++types;
-    EXPECT_EQ(absl::EndsWith(words[2], "_total"), words[3] == "counter")
-        << line;
-    EXPECT_EQ(helped.count(words[2]), 1) << line;
+  const std::string text = metrics.Scrape();
+  for (const MetricSpec& spec : AllMetrics()) {
+    EXPECT_THAT(text,
+                HasSubstr(absl::StrCat("# HELP ", spec.name, " ", spec.help)));
+    EXPECT_THAT(text, HasSubstr(absl::StrCat("# TYPE ", spec.name, " ",
+                                             Name(spec.type), "\n")));
   }
-  EXPECT_GE(types, 17);
 }
 
 TEST(WorkerMetricsTest, ScrapesWhileJobsComeAndGo) {

@@ -1,4 +1,4 @@
-#include "worker/telemetry/step_log.h"
+#include "records/step_log.h"
 
 #include <cerrno>
 #include <cmath>
@@ -10,13 +10,18 @@
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 
-namespace weft::telemetry {
+namespace weft::records {
 namespace {
 
 using ::google::protobuf::FieldDescriptor;
 using ::google::protobuf::Message;
 
 std::string FieldsToJson(const Message& message);
+
+std::string NumberToJson(double value) {
+  // 17 digits tell every double from its neighbours.
+  return std::isfinite(value) ? absl::StrFormat("%.17g", value) : "null";
+}
 
 std::string ValueOf(const Message& message, const FieldDescriptor& field) {
   const google::protobuf::Reflection& reflection = *message.GetReflection();
@@ -30,22 +35,30 @@ std::string ValueOf(const Message& message, const FieldDescriptor& field) {
     default:
       break;
   }
-  const double value = reflection.GetDouble(message, &field);
-  // 17 digits tell every double from its neighbours.
-  return std::isfinite(value) ? absl::StrFormat("%.17g", value) : "null";
+  return NumberToJson(reflection.GetDouble(message, &field));
+}
+
+std::string ItemOf(const Message& message, const FieldDescriptor& field,
+                   int index) {
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
+    return NumberToJson(reflection.GetRepeatedDouble(message, &field, index));
+  }
+  const Message& item = reflection.GetRepeatedMessage(message, &field, index);
+  return absl::StrCat("{", FieldsToJson(item), "}");
 }
 
 std::string ListOf(const Message& message, const FieldDescriptor& field) {
   const google::protobuf::Reflection& reflection = *message.GetReflection();
   std::string list;
   for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
-    const Message& item = reflection.GetRepeatedMessage(message, &field, i);
-    absl::StrAppend(&list, i > 0 ? "," : "", "{", FieldsToJson(item), "}");
+    absl::StrAppend(&list, i > 0 ? "," : "", ItemOf(message, field, i));
   }
   return absl::StrCat("[", list, "]");
 }
 
-// Requires: fields are numbers, names, or lists of messages with such fields.
+// Requires: fields are numbers, names, or lists of doubles or of messages with
+// such fields.
 std::string FieldsToJson(const Message& message) {
   std::string fields;
   const google::protobuf::Descriptor& type = *message.GetDescriptor();
@@ -93,4 +106,4 @@ absl::Status StepLog::WriteLine(const std::string& line) {
                                           std::strerror(errno)));
 }
 
-}  // namespace weft::telemetry
+}  // namespace weft::records

@@ -2,8 +2,8 @@
 //
 //   {"kind":"step","step":1,"loss":5.54,"grad_norm":2.1,…}
 //   {"kind":"eval","step":20,"loss":2.31,"tokens":8192}
-#ifndef WEFT_WORKER_TELEMETRY_STEP_LOG_H_
-#define WEFT_WORKER_TELEMETRY_STEP_LOG_H_
+#ifndef WEFT_RECORDS_STEP_LOG_H_
+#define WEFT_RECORDS_STEP_LOG_H_
 
 #include <cstdio>
 #include <memory>
@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "weft/v1/job_service.pb.h"
 
-namespace weft::telemetry {
+namespace weft::records {
 
 // The line of a step or a validation, without its end. Fields are named as in
 // the protos; numbers read back to the same bits; what is not finite is null.
@@ -40,6 +40,6 @@ class StepLog {
   FILE* const file_;
 };
 
-}  // namespace weft::telemetry
+}  // namespace weft::records
 
-#endif  // WEFT_WORKER_TELEMETRY_STEP_LOG_H_
+#endif  // WEFT_RECORDS_STEP_LOG_H_

@@ -1,4 +1,4 @@
-#include "worker/telemetry/step_log.h"
+#include "records/step_log.h"
 
 #include <fstream>
 #include <limits>
@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-namespace weft::telemetry {
+namespace weft::records {
 namespace {
 
 using ::testing::HasSubstr;
@@ -53,6 +53,14 @@ TEST(StepLogTest, RouterLossesAreAList) {
                         "\"value\":0}]"));
 }
 
+TEST(StepLogTest, NumbersOfLayersAreAList) {
+  v1::StepMetrics step;
+  EXPECT_THAT(ToJsonLine(step), HasSubstr("\"layer_imbalances\":[]"));
+  step.add_layer_imbalances(1.5);
+  step.add_layer_imbalances(std::numeric_limits<double>::infinity());
+  EXPECT_THAT(ToJsonLine(step), HasSubstr("\"layer_imbalances\":[1.5,null]"));
+}
+
 TEST(StepLogTest, WhatIsNotFiniteIsNull) {
   v1::EvalMetrics eval;
   eval.set_loss(std::numeric_limits<double>::quiet_NaN());
@@ -83,4 +91,4 @@ TEST(StepLogTest, SaysWhichFileCannotBeWritten) {
 }
 
 }  // namespace
-}  // namespace weft::telemetry
+}  // namespace weft::records
