@@ -16,7 +16,7 @@ WEFT_PACKAGES=(
 )
 
 # What the tests need besides.
-WEFT_TEST_PACKAGES=(buildah debootstrap iproute2)
+WEFT_TEST_PACKAGES=(buildah debootstrap iproute2 prometheus)
 
 # missing_packages PACKAGE...: those that are not installed, one a line.
 missing_packages() {
