@@ -88,4 +88,25 @@ ensure_buf() {
   fi
 }
 
-check_protos() { "$BUF" lint; }
+# protos_of REVISION FOLDER: the protos of a revision, with their settings.
+protos_of() {
+  mkdir -p "$2"
+  git -c safe.directory="$WEFT_ROOT" archive "$1" buf.yaml proto | tar -x -C "$2"
+}
+
+# Those of the tree are clean, and those who call with the last commit's, or with
+# the one before, still can.
+check_protos() {
+  local old="$WEFT_STATE/protos" revision failed=0
+  "$BUF" lint || failed=1
+  for revision in HEAD HEAD~1; do
+    rm -rf "$old"
+    if ! protos_of "$revision" "$old" 2>/dev/null; then
+      say "buf breaking skipped for $revision: it is not in this clone"
+      continue
+    fi
+    "$BUF" breaking --against "$old" || failed=1
+  done
+  rm -rf "$old"
+  return "$failed"
+}

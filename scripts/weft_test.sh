@@ -110,6 +110,8 @@ check_tree() {
   run_check "BUILD files" check_build_files
   if ensure_buf; then run_check "protos" check_protos; fi
   check_deploy
+  source scripts/clients_check.sh
+  if ensure_node_client; then run_check "foreign clients" check_clients; fi
 }
 
 # What runs of deploy/ without a cluster.
