@@ -94,10 +94,10 @@ struct World {
   std::vector<int> Members(Axis axis, int rank) const;
 };
 
-// One root unit and one for each layer declared to be one; a dense bucket over DP and,
-// where a layer has experts, an expert bucket over EDP. Parameters that are
-// frozen have buckets of their own. The layout does not depend on the strategy.
-// Requires: the parameters of the model have the same formats.
+// One root unit and one for each layer declared to be one; a dense bucket over
+// DP and, where a layer has experts, an expert bucket over EDP. Parameters that
+// are frozen have buckets of their own. The layout does not depend on the
+// strategy. Requires: the parameters of the model have the same formats.
 UnitAssignment AssignUnits(const model::ModelDecl& model, const World& world);
 
 }  // namespace weft::fsdp
