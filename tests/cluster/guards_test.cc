@@ -19,6 +19,7 @@ namespace weft::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
@@ -74,7 +75,8 @@ TEST_F(GuardsTest, AParameterThatDoesNotMoveIsNamed) {
   EXPECT_EQ(result.job.state(), v1::JOB_STATE_FAILED);
   EXPECT_THAT(result.job.message(),
               HasSubstr("step 3: parameter embedding.table"));
-  EXPECT_THAT(result.steps, SizeIs(2));
+  // What other ranks say of step 2 may be under way when one fails step 3.
+  EXPECT_THAT(result.steps, AnyOf(SizeIs(1), SizeIs(2)));
 }
 
 TEST_F(GuardsTest, ReplicasOfEveryStepAgreeBetweenProcesses) {

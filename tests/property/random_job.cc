@@ -76,14 +76,14 @@ class Drawer {
     mla.set_q_lora_rank(OneOf({0, 10}));
     mla.set_kv_lora_rank(6);
     mla.set_qk_nope_head_dim(3);
-    mla.set_qk_rope_head_dim(Chance(1, 100) ? 3 : 2);
+    mla.set_qk_rope_head_dim(Chance(1, 300) ? 3 : 2);
     mla.set_v_head_dim(OneOf({2, 5}));
     mla.set_rope_half_split(Chance(1, 2));
     if (Chance(1, 3)) {
       mla.mutable_yarn()->set_factor(4);
       mla.mutable_yarn()->set_original_positions(8);
     }
-    if (Chance(1, 100)) return;
+    if (Chance(1, 300)) return;
     v1::AttentionConfig& attention = *job_.mutable_model()->mutable_attention();
     const double softmax_scale = attention.softmax_scale();
     attention.Clear();
@@ -118,9 +118,9 @@ class Drawer {
     if (Chance(1, 4) && moe.num_experts() >= 4) {
       moe.mutable_expert_groups()->set_groups(2);
       moe.mutable_expert_groups()->set_kept(moe.top_k() == 4 ? 2 : 1);
-      if (Chance(1, 100)) moe.mutable_expert_groups()->set_groups(5);
+      if (Chance(1, 200)) moe.mutable_expert_groups()->set_groups(5);
     }
-    if (Chance(1, sigmoid ? 2 : 200)) {
+    if (Chance(1, sigmoid ? 2 : 400)) {
       moe.mutable_expert_bias()->set_update_rate(OneOf({0, 1}) * 0.001);
     }
     if (Chance(1, 4)) {
@@ -268,7 +268,40 @@ std::string BrokenMoeRule(const v1::MoeConfig& moe) {
   if (moe.shared_expert_gate() && moe.shared_expert_hidden_size() == 0) {
     return "model.moe.shared_expert_gate";
   }
+  if (moe.has_expert_groups() &&
+      moe.num_experts() % moe.expert_groups().groups() != 0) {
+    return "model.moe.expert_groups.groups";
+  }
+  if (moe.has_expert_bias() &&
+      moe.score_function() != v1::SCORE_FUNCTION_SIGMOID) {
+    return "model.moe.expert_bias";
+  }
   return "";
+}
+
+// Latent attention has a few of the fields of attention, and its own.
+std::string BrokenAttentionRule(const v1::ModelConfig& model) {
+  const v1::AttentionConfig& attention = model.attention();
+  if (model.has_mla()) {
+    if (attention.num_kv_heads() != 0 &&
+        attention.num_kv_heads() != attention.num_heads()) {
+      return "model.attention";
+    }
+    if (attention.qkv_bias() || attention.output_bias() ||
+        attention.qk_norm() || attention.no_rope() ||
+        attention.rotary_fraction() != 0) {
+      return "model.attention";
+    }
+    const bool even = model.mla().qk_rope_head_dim() % 2 == 0;
+    return even ? "" : "model.mla.qk_rope_head_dim";
+  }
+  if (attention.num_heads() % attention.num_kv_heads() != 0) {
+    return "model.attention.num_kv_heads";
+  }
+  const bool rotates = !attention.no_rope();
+  return rotates || attention.rotary_fraction() == 0
+             ? ""
+             : "model.attention.rotary_fraction";
 }
 
 std::string BrokenBatchRule(const v1::TrainingJob& job) {
@@ -292,10 +325,8 @@ v1::TrainingJob RandomJob(std::mt19937& random) {
 
 std::string BrokenRule(const v1::TrainingJob& job) {
   const v1::ModelConfig& model = job.model();
-  const v1::AttentionConfig& attention = model.attention();
-  if (attention.num_heads() % attention.num_kv_heads() != 0) {
-    return "model.attention.num_kv_heads";
-  }
+  const std::string attention = BrokenAttentionRule(model);
+  if (!attention.empty()) return attention;
   const bool dense = !model.has_moe() || model.dense_layers_size() > 0;
   if (dense && model.ffn_hidden_size() == 0) return "model.ffn_hidden_size";
   const std::string moe =

@@ -36,12 +36,18 @@ int JobsToDraw() {
   return jobs;
 }
 
+// A random mask may leave out all tokens of a step that has a sequence alone.
+bool HasTokensToLearn(const v1::TrainingJob& job) {
+  return job.data().loss_mask_prefix().empty() ||
+         job.batch().global_batch() > 1;
+}
+
 // A random job that is legal, runs and is small.
 v1::TrainingJob SmallRandomJob(std::mt19937& random) {
   while (true) {
     v1::TrainingJob job = RandomJob(random);
     const int sequences = job.batch().global_batch() / job.parallel().world();
-    if (BrokenRule(job).empty() && CanRun(job) &&
+    if (BrokenRule(job).empty() && CanRun(job) && HasTokensToLearn(job) &&
         job.model().num_layers() <= 3 && sequences <= 4) {
       // A mutant stands for the training program alone.
       job.clear_output();

@@ -227,7 +227,8 @@ double EngineImpl::Objective() const {
   double objective = MeanLoss();
   for (int m = 0; m < shape.microbatches; ++m) {
     const fsdp::RouterShare& share = totals_.router_shares[m];
-    const double tokens = static_cast<double>(shape.Of(m).tokens) * shape.world;
+    const double tokens = static_cast<double>(shape.sequence) *
+                          shape.sequences_of(m) * shape.world;
     const double weight =
         shape.token_loss ? of_step * (share.valid_tokens / tokens) : 1;
     objective += weight * share.objective;
