@@ -230,10 +230,13 @@ TEST_F(AttachmentTest, MessagesGoOutInOrderAndShutdownLetsThemOut) {
 TEST_F(AttachmentTest, ComesBackWithTheSameIncarnationAndTheIdItWasGiven) {
   auto coordinator = std::make_unique<FakeCoordinator>();
   const int port = coordinator->port();
+  coordinator->to_say = {StopMessage("attached")};
   Attach(port);
   AttachRequest hello;
   ASSERT_TRUE(coordinator->heard.Take(&hello));
   EXPECT_EQ(hello.register_().worker_id(), "");
+  AttachResponse attached;
+  ASSERT_TRUE(handler_.messages.Take(&attached));
   coordinator.reset();
   absl::Status why;
   ASSERT_TRUE(handler_.detached.Take(&why));
