@@ -36,6 +36,18 @@ void DecoderBuilder::EmbeddingLayer() {
   };
 }
 
+namespace {
+
+// Whether blocks of these kinds have parameters or values of the same names.
+bool ShareNames(BlockKind a, BlockKind b) {
+  const auto attends = [](BlockKind kind) {
+    return kind == BlockKind::kAttention || kind == BlockKind::kMla;
+  };
+  return a == b || (attends(a) && attends(b));
+}
+
+}  // namespace
+
 void DecoderBuilder::DecoderLayer(int index) {
   const LayerBlocks& blocks = s_.layers[index];
   LayerDecl& layer = out_.BeginLayer(LayerKind::kDecoder, LayerName(index));
@@ -48,8 +60,10 @@ void DecoderBuilder::DecoderLayer(int index) {
     const std::string h = "h" + std::to_string(i + 1);
     y_ = Activation(last ? "y" : h, s_.tokens, s_.hidden);
     dy_ = Activation(last ? "dy" : h + ".grad", s_.tokens, s_.hidden);
-    const auto same = std::count(blocks.begin(), blocks.begin() + i, blocks[i]);
-    out_.BeginPart(same == 0 ? "" : std::to_string(i) + ".");
+    const bool alike = std::any_of(
+        blocks.begin(), blocks.begin() + i,
+        [&](BlockKind before) { return ShareNames(before, blocks[i]); });
+    out_.BeginPart(alike ? std::to_string(i) + "." : "");
     if (s_.residual_multiplier != 1) {
       scaled_dy_ = Activation(last ? "dy.scaled" : h + ".grad.scaled",
                               s_.tokens, s_.hidden);

@@ -259,6 +259,25 @@ TEST(DecoderTest, CountsOfAllRanksAreMadeOnlyWhereALossNeedsThem) {
   EXPECT_EQ(Balances(shape), moe);
 }
 
+TEST(DecoderTest, NamesInAGroupDiffer) {
+  Shape shape = WholeShape();
+  shape.mla.kv_rank = 4;
+  shape.mla.plain_dim = 4;
+  shape.mla.rope_dim = 4;
+  shape.mla.v_dim = 4;
+  shape.layers = {{BlockKind::kAttention, BlockKind::kMla,
+                   BlockKind::kAttention, BlockKind::kExperts}};
+  const ModelDecl model = DeclareDecoder(shape);
+  std::set<std::string> params;
+  for (const ParamDecl& param : model.params) {
+    EXPECT_TRUE(params.insert(param.name).second) << param.name;
+  }
+  std::set<std::string> values;
+  for (const ValueDecl& value : model.values) {
+    EXPECT_TRUE(values.insert(value.name).second) << value.name;
+  }
+}
+
 TEST(DecoderTest, DenseLayersHaveNoExchange) {
   const ModelDecl model = DeclareDecoder(WholeShape());
   ASSERT_EQ(model.layers.size(), 5);

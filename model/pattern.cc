@@ -192,9 +192,11 @@ std::string PatternText(const Pattern& pattern) {
 
 Pattern PatternOf(const v1::ModelConfig& model) {
   if (!model.pattern().empty()) {
+    if (model.pattern().size() > kMaxPatternBytes) return Pattern();
     absl::StatusOr<Pattern> parsed = ParsePattern(model.pattern());
     return parsed.ok() ? *std::move(parsed) : Pattern();
   }
+  if (model.num_layers() > kMaxLayers) return Pattern();
   const BlockKind mixer =
       model.has_mla() ? BlockKind::kMla : BlockKind::kAttention;
   const LayerBlocks dense = {mixer, BlockKind::kMlp};

@@ -7,6 +7,7 @@
 #ifndef WEFT_MODEL_PATTERN_H_
 #define WEFT_MODEL_PATTERN_H_
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,10 @@
 #include "weft/v1/job.pb.h"
 
 namespace weft::model {
+
+// What a model may have.
+inline constexpr int kMaxLayers = 1024;
+inline constexpr size_t kMaxPatternBytes = 4096;
 
 // What a pattern says.
 struct Pattern {
@@ -34,7 +39,8 @@ std::string PatternText(const Pattern& pattern);
 
 // The layers of a model: those of its pattern or, without one, num_layers
 // groups of attention and experts or a dense feed-forward. Of a model that
-// breaks rules as far as it can be understood; without layers if it cannot.
+// breaks rules as far as it can be understood; without layers if it cannot,
+// or has too many.
 Pattern PatternOf(const v1::ModelConfig& model);
 
 // The name of a decoder layer in a model: "layers.3".

@@ -108,7 +108,8 @@ int64_t Blocks(const Job& job) {
 }
 
 Finding CheckPlanSize(const Job& job) {
-  const int64_t layers = Layers(job);
+  // A layer of a transformer has two blocks.
+  const int64_t layers = std::max(Layers(job), (Blocks(job) + 1) / 2);
   const int64_t microbatches = Microbatches(job);
   const int64_t total = microbatches * layers;
   if (total <= kMaxLayerMicrobatches) return {};

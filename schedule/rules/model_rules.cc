@@ -18,9 +18,6 @@ namespace {
 using Finding = std::optional<std::string>;
 using Job = v1::TrainingJob;
 
-constexpr size_t kMaxPatternBytes = 4096;
-constexpr size_t kMaxLayers = 1024;
-
 Finding CheckKvHeads(const Job& job) {
   const int heads = job.model().attention().num_heads();
   const int kv_heads = job.model().attention().num_kv_heads();
@@ -83,7 +80,7 @@ Finding CheckNumLayers(const Job& job) {
 Finding CheckPattern(const Job& job) {
   const std::string& text = job.model().pattern();
   if (text.empty()) return {};
-  if (text.size() > kMaxPatternBytes) {
+  if (text.size() > model::kMaxPatternBytes) {
     return absl::StrCat("model.pattern has ", text.size(), " bytes");
   }
   const auto pattern = model::ParsePattern(text);
@@ -91,7 +88,7 @@ Finding CheckPattern(const Job& job) {
     return absl::StrCat("model.pattern=\"", Shortened(text, 64),
                         "\": ", pattern.status().message());
   }
-  if (pattern->layers.size() > kMaxLayers) {
+  if (pattern->layers.size() > model::kMaxLayers) {
     return absl::StrCat("model.pattern has ", pattern->layers.size(),
                         " layers");
   }

@@ -109,7 +109,7 @@ std::vector<RelationCase> ModelCases() {
                     "' }"),
        "model.pattern", "a pattern", "has 1025 layers"},
       {absl::StrCat("model { num_layers: 0 pattern: '", std::string(4097, 'E'),
-                    "' }"),
+                    "' } parallel { ep: 1 }"),
        "model.pattern", "a pattern", "has 4097 bytes"},
       {"model { num_layers: 0 pattern: '*-' } parallel { ep: 1 }",
        "model.ffn_hidden_size", "some layer",

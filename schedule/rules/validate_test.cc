@@ -271,6 +271,17 @@ TEST(ValidateTest, ListsAllViolationsAtOnce) {
           "optimizer.warmup_steps", "optimizer.epsilon", "output.trace_step"));
 }
 
+// Nothing is made of layers that are too many.
+TEST(ValidateTest, StaysSaneWithExtremeLayers) {
+  v1::TrainingJob job = MakeLegalJob();
+  job.mutable_model()->set_num_layers(std::numeric_limits<int>::max());
+  job.mutable_model()->clear_attention();
+  EXPECT_THAT(Fields(Validate(job)), Contains("model.num_layers"));
+  job.mutable_model()->clear_num_layers();
+  job.mutable_model()->set_pattern(std::string(64 << 20, 'M'));
+  EXPECT_THAT(Fields(Validate(job)), Contains("model.pattern"));
+}
+
 TEST(ValidateTest, StaysSaneWithExtremeNumbers) {
   for (double extreme : {-2147483648.0, 2147483647.0}) {
     v1::TrainingJob job = MakeLegalJob();
