@@ -46,7 +46,7 @@ class BalanceTest : public ::testing::Test {
   }
 
   void Run(int microbatch, Balance* previous, Balance& balance) {
-    std::vector<device::Tensor> slots(args::kGlobalAux + 1);
+    std::vector<device::Tensor> slots(args::kLossWeights + 1);
     slots[args::kCounts] = {balance.counts.data(), DType::kI32};
     slots[args::kScoreSums] = {balance.sums.data(), DType::kF64};
     if (previous != nullptr) {
