@@ -93,7 +93,7 @@ class Drawer {
 
   void Moe() {
     v1::MoeConfig& moe = *job_.mutable_model()->mutable_moe();
-    moe.set_num_experts(Chance(1, 80) ? 2 : OneOf({4, 8, 12}));
+    moe.set_num_experts(Chance(1, 160) ? 2 : OneOf({4, 8, 12}));
     moe.set_top_k(OneOf({2, 2, 2, 2, 1, 4}));
     moe.set_expert_hidden_size(12);
     // With one expert a token, renormalising is rarely what is meant.
@@ -102,7 +102,7 @@ class Drawer {
     }
     if (Chance(1, 2)) moe.set_shared_expert_hidden_size(8);
     if (Chance(1, 5)) moe.set_max_rows_factor(Between(2, 8) / 2.0);
-    if (Chance(1, 200)) moe.set_max_rows_factor(0.5);
+    if (Chance(1, 300)) moe.set_max_rows_factor(0.5);
     const bool shared = moe.shared_expert_hidden_size() > 0;
     moe.set_shared_expert_gate(shared ? Chance(1, 2) : Chance(1, 100));
     Router(moe);
@@ -155,7 +155,7 @@ class Drawer {
     batch.set_microbatch(Between(1, 2));
     batch.set_global_batch(batch.microbatch() * job_.parallel().world() *
                            Between(1, 5));
-    if (Chance(1, 120)) batch.set_global_batch(Between(1, 24));
+    if (Chance(1, 240)) batch.set_global_batch(Between(1, 24));
     if (Chance(1, 4)) Uneven(batch);
   }
 
