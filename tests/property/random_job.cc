@@ -236,7 +236,10 @@ class Drawer {
       const char* const globs[] = {"head.*", "layers.*", "layers.0.*"};
       output.add_taps(globs[Between(0, 2)]);
     }
-    if (Chance(1, 4)) job_.mutable_output()->set_routing(true);
+    const v1::ModelConfig& model = job_.model();
+    const bool experts =
+        model.has_moe() && model.dense_layers_size() < model.num_layers();
+    if (Chance(1, experts ? 4 : 100)) job_.mutable_output()->set_routing(true);
     if (Chance(1, 3)) {
       job_.mutable_eval()->set_batches(1);
       if (Chance(59, 60)) job_.mutable_data()->set_validation_fraction(0.1);
