@@ -164,8 +164,10 @@ void ReadMamba(FieldReader& fields, v1::ModelConfig& model) {
         absl::StrCat(mamba.num_groups(), " must divide mamba_num_heads, ",
                      mamba.num_heads()));
   }
+  // What Megatron-Core's mixers have, whatever the other norms do.
+  constexpr double kMixerEpsilon = 1e-5;
   const double epsilon = model.norm_epsilon();
-  if (fields.Number("mamba_norm_epsilon", epsilon) != epsilon) {
+  if (fields.Number("mamba_norm_epsilon", kMixerEpsilon) != epsilon) {
     fields.Refuse("mamba_norm_epsilon",
                   absl::StrCat("must be as layernorm_epsilon, ", epsilon));
   }

@@ -188,5 +188,17 @@ TEST(MegatronLayersTest, AFieldThatCannotBeHonouredIsRefusedByName) {
   }
 }
 
+TEST(MegatronLayersTest, AnAbsentEpsilonOfMixersIsMegatronsOwn) {
+  json config = json::parse(kHybrid);
+  config.erase("mamba_norm_epsilon");
+  EXPECT_OK(ParseMegatronConfig(config.dump()));
+  config["layernorm_epsilon"] = 1e-6;
+  EXPECT_THAT(
+      ParseMegatronConfig(config.dump()),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("mamba_norm_epsilon is absent: must be as "
+                         "layernorm_epsilon, 1e-06")));
+}
+
 }  // namespace
 }  // namespace weft::checkpoint
