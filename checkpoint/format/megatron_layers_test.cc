@@ -193,11 +193,10 @@ TEST(MegatronLayersTest, AnAbsentEpsilonOfMixersIsMegatronsOwn) {
   config.erase("mamba_norm_epsilon");
   EXPECT_OK(ParseMegatronConfig(config.dump()));
   config["layernorm_epsilon"] = 1e-6;
-  EXPECT_THAT(
-      ParseMegatronConfig(config.dump()),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("mamba_norm_epsilon is absent: must be as "
-                         "layernorm_epsilon, 1e-06")));
+  EXPECT_THAT(ParseMegatronConfig(config.dump()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("mamba_norm_epsilon is absent: must be as "
+                                 "layernorm_epsilon, 1e-06")));
 }
 
 }  // namespace
