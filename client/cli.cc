@@ -318,8 +318,7 @@ void AddParityCommand(CLI::App* app, Session& session, Parsed* p) {
   parity
       ->add_option("--vary", p->parity.vary,
                    "What to vary, of schedule, delay_wgrad, strategy, world, "
-                   "ep, microbatch, and dispatcher, which has one value so "
-                   "far; commas between")
+                   "ep, microbatch, and dispatcher; commas between")
       ->delimiter(',')
       ->required();
 }

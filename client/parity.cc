@@ -245,6 +245,18 @@ std::vector<Draft> VaryMicrobatch(const std::vector<Draft>& drafts) {
       });
 }
 
+std::vector<Draft> VaryDispatcher(const std::vector<Draft>& drafts) {
+  return Cross<v1::Dispatcher>(
+      drafts,
+      [](const v1::TrainingJob&) {
+        return std::vector{v1::DISPATCHER_ALLTOALL, v1::DISPATCHER_ALLGATHER};
+      },
+      [](v1::TrainingJob& job, v1::Dispatcher dispatcher) {
+        job.mutable_parallel()->set_dispatcher(dispatcher);
+        return absl::StrCat("dispatcher=", NameOf(dispatcher));
+      });
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<ParityAxis>> ParseParityAxes(
@@ -290,6 +302,7 @@ std::vector<ParityRun> ParityRuns(const v1::TrainingJob& base,
   if (varies(ParityAxis::kStrategy)) drafts = VaryStrategy(drafts);
   if (varies(ParityAxis::kSchedule)) drafts = VarySchedule(drafts);
   if (varies(ParityAxis::kDelayWgrad)) drafts = VaryDelay(drafts);
+  if (varies(ParityAxis::kDispatcher)) drafts = VaryDispatcher(drafts);
   std::vector<ParityRun> runs;
   for (Draft& draft : drafts) {
     ParityRun& run = runs.emplace_back();

@@ -13,7 +13,7 @@
 
 namespace weft::client {
 
-// What may be varied. The dispatcher has one value so far.
+// What may be varied.
 enum class ParityAxis : uint8_t {
   kSchedule,
   kDelayWgrad,

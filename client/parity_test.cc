@@ -87,9 +87,12 @@ TEST(ParityRunsTest, MicrobatchesDivideTheShareOfARank) {
                           "world=2 microbatch=2"));
 }
 
-TEST(ParityRunsTest, ThereIsOneDispatcher) {
-  EXPECT_EQ(Labels(Runs({"schedule", "dispatcher"})),
-            Labels(Runs({"schedule"})));
+TEST(ParityRunsTest, DispatchersSumAlike) {
+  const std::vector<ParityRun> runs = Runs({"dispatcher"});
+  EXPECT_THAT(Labels(runs),
+              ElementsAre("dispatcher=alltoall", "dispatcher=allgather"));
+  EXPECT_EQ(runs[1].job.parallel().dispatcher(), v1::DISPATCHER_ALLGATHER);
+  EXPECT_EQ(runs[1].sum_class, runs[0].sum_class);
 }
 
 TEST(ParityRunsTest, EveryRunLeavesWhatIsCompared) {

@@ -57,7 +57,7 @@ TEST_F(UsageTest, HelpOfParitySaysWhatCannotVaryYet) {
   const std::vector<std::string> words =
       absl::StrSplit(help.out, absl::ByAnyChar(" \n"), absl::SkipEmpty());
   EXPECT_THAT(absl::StrJoin(words, " "),
-              HasSubstr("dispatcher, which has one value so far"));
+              HasSubstr("microbatch, and dispatcher; commas between"));
 }
 
 TEST_F(UsageTest, EmptyValuesAreRefusedByName) {

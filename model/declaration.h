@@ -95,6 +95,9 @@ struct ValueDecl {
   int64_t max_rows = 0;
   int64_t columns = 0;
   int counts = -1;  // rows are counted: the host value that counts them
+  // Rows are counted and a phase that uses them does not read `counts`: the
+  // device value i64[1, n] that ends with their number.
+  int offsets = -1;
 
   // Bytes in the largest microbatch, exact when static, a bound when counted.
   int64_t max_bytes() const { return max_rows * columns * SizeOf(dtype); }
@@ -123,6 +126,9 @@ struct PhaseDecl {
   double flops = 0;  // but for those of attention
   // Products with scores, and the softmax between; those with states of scans.
   double attention_flops = 0;
+  // Of an exchange of static sizes: what a rank sends to each other rank of its
+  // EP group.
+  double bytes_to_peer = 0;
 
   // A layer's options leave some args and parameters out, while its node
   // function knows them by fixed numbers. For each number: the index into the
@@ -187,6 +193,9 @@ struct ModelDecl {
   int64_t tokens = 0;   // of one microbatch on one rank
   std::vector<RouterLossDecl> router_losses;  // ascending by layer, then loss
   std::vector<ExpertBiasDecl> expert_biases;  // ascending by layer
+  // Host values that count rows and are not waited for in the step, ascending
+  // by layer: the launching thread reads them when the control op has run.
+  std::vector<int> device_counts;
   // Where microbatches differ in size: for each, the max_rows of every value.
   std::vector<std::shared_ptr<const std::vector<int64_t>>> rows;
 

@@ -82,11 +82,12 @@ int DeclarationBuilder::HostValue(const std::string& name, int64_t rows,
 }
 
 int DeclarationBuilder::Received(const std::string& name, int counts,
-                                 int64_t max_rows, int64_t columns,
+                                 int offsets, int64_t max_rows, int64_t columns,
                                  DType dtype) {
   const int id = Value(name, max_rows, columns, dtype);
   decl_.values[id].rows = Rows::kReceived;
   decl_.values[id].counts = counts;
+  decl_.values[id].offsets = offsets;
   return id;
 }
 

@@ -48,11 +48,13 @@ class DeclarationBuilder {
   // One that the launching thread reads.
   int HostValue(const std::string& name, int64_t rows, int64_t columns,
                 DType dtype);
-  // One with a number of rows that the host value `counts` counts.
-  int Received(const std::string& name, int counts, int64_t max_rows,
-               int64_t columns, DType dtype);
+  // One with a number of rows that the host value `counts` counts, and
+  // `offsets`, if not kAbsent, ends with; see ValueDecl.
+  int Received(const std::string& name, int counts, int offsets,
+               int64_t max_rows, int64_t columns, DType dtype);
 
   void SetLoss(int value) { decl_.loss_value = value; }
+  void AddDeviceCounts(int value) { decl_.device_counts.push_back(value); }
   // A router loss of the layer begun last, in a host value of its own; kAbsent
   // when its coefficient is 0.
   int AddRouterLoss(RouterLoss loss, double coefficient);

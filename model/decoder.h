@@ -21,6 +21,10 @@ ModelDecl DeclareDecoder(const Shape& shape);
 // experts, [Ep] experts padded (Shape::balance_columns), [B] sequences, U(F)
 // outputs of the first projection of a feed-forward of width F: 2F, gate and
 // up, with SwiGLU, else F.
+//
+// What is said to be gathered is present where Shape::gathers_tokens(): a rank
+// has the tokens of all ranks of its EP group, [G] = ep*T, those of rank 0
+// first, and of them the rows of its own experts, [L] of them.
 
 namespace load {
 // write i32[T] tokens and i32[T] labels: the token after each, or
@@ -237,17 +241,20 @@ enum Forward {
   kTopKIndex,  // write i32[T,k]
   kTopKProb,   // write [T,k]
   kCountsOut,  // write i32[1,E] rows this rank sends each expert
-  kOffsets,    // scratch i64[E+1]
+  kOffsets,    // scratch i64[E+1]; absent when tokens are gathered
   // -1 stands for the row of a slot that is dropped, and for the slot and the
   // token of a row that holds none.
-  kRowOfSlot,      // write i32[T,k] row in the send buffer
-  kTokenOfRow,     // write i32[N]
-  kSlotOfRow,      // write i32[N] t*k+slot
-  kSortedRows,     // write i32[T,k] rows of a token by ascending expert
-  kSortedExperts,  // write i32[T,k] those experts
-  kSendRows,       // write [N,H]
+  kRowOfSlot,   // write i32[T,k] row in the send buffer; gathered: element of
+                // what comes back, see ops::IndexPartialSums
+  kTokenOfRow,  // write i32[N]; absent when tokens are gathered, as the next
+  kSlotOfRow,   // write i32[N] t*k+slot
+  kSortedRows,  // write i32[T,k] rows of a token by ascending expert;
+                // gathered: partial sums by ascending rank
+  kSortedExperts,  // write i32[T,k] those experts; gathered: those ranks
+  kSendRows,       // write [N,H]; absent when tokens are gathered, as the next
   kSendProb,       // write [N]
-  kKeptIndex,      // scratch i32[T,k] topk_index, -1: dropped; with a capacity
+  kKeptIndex,      // scratch i32[T,k] topk_index, -1: dropped; with a capacity;
+                   // gathered: write
   // Present with a bias of experts.
   kBias,            // scratch [1,E]
   kKeptCounts,      // scratch i32[1,E] tokens each expert keeps
@@ -287,8 +294,9 @@ enum Dgrad {
   kDRowOfSlot,      // read
   kDSortedRows,     // read
   kDSortedExperts,  // read
-  kDSendRows,       // read [N,H] gradient of the rows sent
-  kDSendProb,       // read [N] gradient of their probabilities
+  kDSendRows,       // read [N,H] gradient of the rows sent; gathered: [G,H] the
+                    // group's partial sums of it
+  kDSendProb,       // read [N] gradient of their probabilities; gathered: [G*k]
   kDXn2Grad,        // scratch [T,H]
   kDLogitsGrad,     // scratch [T,E]
   kDTopKGrad,       // scratch [T,k]
@@ -332,7 +340,19 @@ enum WgradGrads { kGSharedUp, kGSharedDown, kGSharedGate };
 }  // namespace pre_dispatch
 
 namespace counts {
-enum Forward { kLocal, kAll };  // read i32[1,E]; write host i32[ep,E]
+enum Forward {
+  kLocal,  // read i32[1,E]
+  kAll,    // write host i32[ep,E]
+  // Gathered:
+  kTopKIndex,      // read i32[T,k]; with a capacity what stays
+  kAllIndex,       // scratch i32[G,k]
+  kOffsets,        // write i64[1,L+1] first row of each own expert
+  kRowOfSlot,      // write i32[G,k]; what has no row here has ops::kAbsent
+  kSlotOfRow,      // write i32[R]
+  kTokenOfRow,     // write i32[R]
+  kSortedRows,     // write i32[G,k]
+  kSortedExperts,  // write i32[G,k]
+};
 }  // namespace counts
 
 // Counts of all ranks, and the losses that need them. Runs in forward and is
@@ -353,14 +373,38 @@ enum Forward {
 }  // namespace balance
 
 namespace dispatch {
-enum Forward { kSendRows, kSendProb, kAll, kRows, kProb };  // write [R,H], [R]
-// read [R,H], [R], counts; write [N,H], [N]
-enum Dgrad { kDRowsGrad, kDProbGrad, kDAll, kDSendRowsGrad, kDSendProbGrad };
+enum Forward {
+  kSendRows,  // read [N,H]; gathered: [T,H], of tokens
+  kSendProb,  // read [N]; gathered: [T,k]
+  kAll,       // read counts; absent when tokens are gathered
+  kRows,      // write [R,H]
+  kProb,      // write [R]
+  // Gathered:
+  kOffsets,     // read
+  kTokenOfRow,  // read
+  kSlotOfRow,   // read
+  kAllRows,     // scratch [G,H]
+  kAllProb,     // scratch [G,k]
+};
+enum Dgrad {
+  kDRowsGrad,      // read [R,H]
+  kDProbGrad,      // read [R]
+  kDAll,           // read counts; absent when tokens are gathered
+  kDSendRowsGrad,  // write [N,H]; gathered: [G,H]
+  kDSendProbGrad,  // write [N]; gathered: [G*k]
+  // Gathered:
+  kDSortedRows,     // read
+  kDSortedExperts,  // read
+  kDRowOfSlot,      // read
+  kDPartial,        // scratch [G,H]
+  kDPartialProb,    // scratch [G,k]
+};
 }  // namespace dispatch
 
 namespace experts {
+// When tokens are gathered, offsets are read instead of counts.
 // read rows [R,H], prob [R], counts; write up [R,U(F)], act [R,F], out [R,H]
-enum Forward { kRows, kProb, kAll, kUp, kAct, kOut };
+enum Forward { kRows, kProb, kAll, kUp, kAct, kOut, kOffsets };
 // read d_out [R,H], up, prob, counts; scratch d_act [R,F]; write
 // d_up [R,U(F)], d_rows [R,H], d_prob [R]
 enum Dgrad {
@@ -372,9 +416,10 @@ enum Dgrad {
   kDUpGrad,
   kDRowsGrad,
   kDProbGrad,
+  kDOffsets,
 };
 // read rows, act, d_up, d_out, counts
-enum Wgrad { kWRows, kWAct, kWUpGrad, kWOutGrad, kWAll };
+enum Wgrad { kWRows, kWAct, kWUpGrad, kWOutGrad, kWAll, kWOffsets };
 enum Params { kUpW, kDownW };  // [E,U(F),H], [E,H,F]; also the wgrad grads
 }  // namespace experts
 
@@ -390,10 +435,23 @@ enum Forward {
   kBack,
   kY,
   kSharedOut,  // present when there is a shared expert
+  // Gathered, when back is [G,H] and counts are not read:
+  kGroupRows,     // read i32[G,k] own rows of a token by ascending expert
+  kGroupExperts,  // read i32[G,k]
+  kPartial,       // scratch [G,H]
 };
 // read dy, counts, token_of_row; scratch [N,H]; write d_out [R,H],
-// [branch_grad]
-enum Dgrad { kDDy, kDAll, kDTokenOfRow, kDBack, kDOutGrad, kDBranchGrad };
+// [branch_grad]. Gathered: offsets are read instead of counts, token_of_row is
+// that of own rows i32[R], and scratch is [G,H].
+enum Dgrad {
+  kDDy,
+  kDAll,
+  kDTokenOfRow,
+  kDBack,
+  kDOutGrad,
+  kDBranchGrad,
+  kDOffsets,
+};
 }  // namespace combine
 
 namespace mlp {

@@ -55,7 +55,9 @@ class DecoderBuilder {
   };
   struct Routing {
     int rstd2, xn2, logits, scores, index, prob, counts, all, row_of_slot;
-    int token_of_row, slot_of_row, sorted_rows, sorted_experts;
+    int sorted_rows, sorted_experts;
+    int token_of_row = kAbsent, slot_of_row = kAbsent;
+    int kept = kAbsent;  // with a capacity
     int send_rows, send_prob;
     int send_rows_grad, send_prob_grad;
     int rows, row_prob, out, out_grad, rows_grad, row_prob_grad;
@@ -69,6 +71,12 @@ class DecoderBuilder {
     int z = kAbsent;
     int loss_counts = kAbsent;  // see Shape::own_loss_counts
     int step_counts = kAbsent;  // with a bias of experts
+    // Of a rank that has its group's tokens: their rows of its own experts.
+    struct Own {
+      int offsets = kAbsent, row_of_slot = kAbsent, slot_of_row = kAbsent;
+      int token_of_row = kAbsent;
+      int sorted_rows = kAbsent, sorted_experts = kAbsent;
+    } own;
   };
 
   // Of a Mamba-2 mixer.
@@ -99,12 +107,14 @@ class DecoderBuilder {
   int Activation(const std::string& name, int64_t rows, int64_t columns) {
     return Value(name, rows, columns, s_.compute_dtype);
   }
-  int ReceivedRows(int counts, const std::string& name, int64_t columns) {
-    return out_.Received(name, counts, s_.max_received_rows(), columns,
-                         s_.compute_dtype);
+  // One row for each row that this rank's experts get.
+  int Received(const Routing& r, const std::string& name, int64_t columns,
+               DType dtype) {
+    return out_.Received(name, r.all, r.own.offsets, s_.max_received_rows(),
+                         columns, dtype);
   }
-  int ReceivedProbabilities(int counts, const std::string& name) {
-    return out_.Received(name, counts, s_.max_received_rows(), 1, DType::kF32);
+  int ReceivedRows(const Routing& r, const std::string& name, int64_t columns) {
+    return Received(r, name, columns, s_.compute_dtype);
   }
 
   void EmbeddingLayer();
@@ -123,6 +133,10 @@ class DecoderBuilder {
   void MixtureOfExperts();
   MambaParams DeclareMambaParams();
   Routing DeclareRouting();
+  // What a rank sends and how it finds what comes back, and what its experts
+  // get of all ranks.
+  void DeclareSent(Routing& r);
+  void DeclareOwnRows(Routing& r);
   void DeclareRouterLosses(Routing& r);
   void AddRouter(const Routing& r, PreDispatch& p);
   void AddExpertBias(const Routing& r, PreDispatch& p);
@@ -134,10 +148,15 @@ class DecoderBuilder {
   void AddPreDispatch(const PreDispatch& p);
   void Counts(const Routing& r);
   void Dispatch(const Routing& r);
+  void DispatchGathered(const Routing& r);
   void Experts(const Routing& r);
   void Balance(const Routing& r);
   void Combine(const Routing& r);
   static int64_t AttentionScratch(int64_t sequence, int64_t head_dim);
+  // Of one activation of a microbatch.
+  double ActivationBytes() const {
+    return s_.tokens * s_.hidden * SizeOf(s_.compute_dtype);
+  }
   double ProjectionFlops() const;
   double ScoreFlops() const;
 

@@ -1,4 +1,5 @@
 // The experts block of a decoder layer.
+#include <utility>
 #include <vector>
 
 #include "model/decoder_builder.h"
@@ -9,7 +10,6 @@ DecoderBuilder::Routing DecoderBuilder::DeclareRouting() {
   const int64_t t = s_.tokens;
   const int64_t h = s_.hidden;
   const int64_t k = s_.top_k;
-  const int64_t n = s_.sent_rows();
   Routing r;
   r.rstd2 = Value("rstd2", t, 1);
   r.xn2 = Activation("xn2", t, h);
@@ -20,20 +20,19 @@ DecoderBuilder::Routing DecoderBuilder::DeclareRouting() {
   r.counts = Value("counts", 1, s_.experts, DType::kI32);
   r.all = out_.HostValue("counts_all", s_.ep, s_.experts, DType::kI32);
   r.row_of_slot = Value("row_of_slot", t, k, DType::kI32);
-  r.token_of_row = Value("token_of_row", n, 1, DType::kI32);
-  r.slot_of_row = Value("slot_of_row", n, 1, DType::kI32);
   r.sorted_rows = Value("sorted_rows", t, k, DType::kI32);
   r.sorted_experts = Value("sorted_experts", t, k, DType::kI32);
-  r.send_rows = Activation("send_rows", n, h);
-  r.send_prob = Value("send_prob", n, 1);
-  r.send_rows_grad = Activation("send_rows.grad", n, h);
-  r.send_prob_grad = Value("send_prob.grad", n, 1);
-  r.rows = ReceivedRows(r.all, "rows", h);
-  r.row_prob = ReceivedProbabilities(r.all, "row_prob");
-  r.out = ReceivedRows(r.all, "expert_out", h);
-  r.out_grad = ReceivedRows(r.all, "expert_out.grad", h);
-  r.rows_grad = ReceivedRows(r.all, "rows.grad", h);
-  r.row_prob_grad = ReceivedProbabilities(r.all, "row_prob.grad");
+  if (s_.capacity_factor > 0) {
+    r.kept = Value("kept_index", t, k, DType::kI32);
+  }
+  DeclareSent(r);
+  if (s_.gathers_tokens()) DeclareOwnRows(r);
+  r.rows = ReceivedRows(r, "rows", h);
+  r.row_prob = Received(r, "row_prob", 1, DType::kF32);
+  r.out = ReceivedRows(r, "expert_out", h);
+  r.out_grad = ReceivedRows(r, "expert_out.grad", h);
+  r.rows_grad = ReceivedRows(r, "rows.grad", h);
+  r.row_prob_grad = Received(r, "row_prob.grad", 1, DType::kF32);
   if (s_.expert_bias) {
     r.step_counts = Value("step_counts", 1, s_.experts, DType::kF64);
   }
@@ -49,6 +48,35 @@ DecoderBuilder::Routing DecoderBuilder::DeclareRouting() {
     }
   }
   return r;
+}
+
+void DecoderBuilder::DeclareSent(Routing& r) {
+  const int64_t n = s_.sent_rows();
+  if (s_.gathers_tokens()) {
+    r.send_rows = r.xn2;
+    r.send_prob = r.prob;
+    r.send_rows_grad =
+        Activation("send_rows.grad", s_.group_tokens(), s_.hidden);
+    r.send_prob_grad = Value("send_prob.grad", s_.ep * s_.slots(), 1);
+    return;
+  }
+  r.token_of_row = Value("token_of_row", n, 1, DType::kI32);
+  r.slot_of_row = Value("slot_of_row", n, 1, DType::kI32);
+  r.send_rows = Activation("send_rows", n, s_.hidden);
+  r.send_prob = Value("send_prob", n, 1);
+  r.send_rows_grad = Activation("send_rows.grad", n, s_.hidden);
+  r.send_prob_grad = Value("send_prob.grad", n, 1);
+}
+
+void DecoderBuilder::DeclareOwnRows(Routing& r) {
+  const int64_t g = s_.group_tokens();
+  out_.AddDeviceCounts(r.all);
+  r.own.offsets = Value("own_offsets", 1, s_.local_experts() + 1, DType::kI64);
+  r.own.row_of_slot = Value("own_row_of_slot", g, s_.top_k, DType::kI32);
+  r.own.slot_of_row = Received(r, "own_slot_of_row", 1, DType::kI32);
+  r.own.token_of_row = Received(r, "own_token_of_row", 1, DType::kI32);
+  r.own.sorted_rows = Value("own_sorted_rows", g, s_.top_k, DType::kI32);
+  r.own.sorted_experts = Value("own_sorted_experts", g, s_.top_k, DType::kI32);
 }
 
 void DecoderBuilder::MixtureOfExperts() {
@@ -80,19 +108,19 @@ void DecoderBuilder::AddRouter(const Routing& r, PreDispatch& p) {
   const int64_t t = s_.tokens;
   const int norm2 = Norm("norm2");
   const int router = Param("router", {s_.experts, s_.hidden}, s_.init_std);
-  const int offsets = Value("offsets", 1, s_.experts + 1, DType::kI64);
+  const bool sends = !s_.gathers_tokens();
+  const int offsets =
+      sends ? Value("offsets", 1, s_.experts + 1, DType::kI64) : kAbsent;
   const int xn2_grad = Activation("xn2.grad", t, s_.hidden);
   const int logits_grad = Value("logits.grad", t, s_.experts);
   const int prob_grad = Value("topk_prob.grad", t, s_.top_k);
-  const int kept = s_.capacity_factor > 0
-                       ? Value("kept_index", t, s_.top_k, DType::kI32)
-                       : kAbsent;
   Append(
       p.forward,
       {R(x_), W(r.rstd2), W(r.xn2), KeepsLogits() ? W(r.logits) : S(r.logits),
        W(r.scores), W(r.index), W(r.prob), W(r.counts), S(offsets),
        W(r.row_of_slot), W(r.token_of_row), W(r.slot_of_row), W(r.sorted_rows),
-       W(r.sorted_experts), W(r.send_rows), W(r.send_prob), S(kept)});
+       W(r.sorted_experts), W(sends ? r.send_rows : kAbsent),
+       W(sends ? r.send_prob : kAbsent), sends ? S(r.kept) : W(r.kept)});
   AddExpertBias(r, p);
   Append(p.dgrad,
          {R(dy_), R(x_), R(r.rstd2), R(r.xn2), R(r.scores), R(r.index),
@@ -195,11 +223,49 @@ void DecoderBuilder::Balance(const Routing& r) {
 
 void DecoderBuilder::Counts(const Routing& r) {
   NodeDecl& node = out_.AddNode(NodeKind::kCounts);
-  node.phases = {Exchange(Phase::kForward, {R(r.counts), W(r.all)})};
-  node.host_wait_after = true;
+  if (!s_.gathers_tokens()) {
+    node.phases = {Exchange(Phase::kForward, {R(r.counts), W(r.all)})};
+    node.host_wait_after = true;
+    return;
+  }
+  const int index =
+      Value("all_index", s_.group_tokens(), s_.top_k, DType::kI32);
+  PhaseDecl forward = Exchange(
+      Phase::kForward,
+      {R(r.counts), W(r.all), R(r.kept != kAbsent ? r.kept : r.index), S(index),
+       W(r.own.offsets), W(r.own.row_of_slot), W(r.own.slot_of_row),
+       W(r.own.token_of_row), W(r.own.sorted_rows), W(r.own.sorted_experts)});
+  forward.bytes_to_peer = (s_.experts + s_.slots()) * SizeOf(DType::kI32);
+  node.phases = {std::move(forward)};
+}
+
+// All ranks get all tokens and their probabilities; back come sums of rows, and
+// what each slot's probability has for a gradient.
+void DecoderBuilder::DispatchGathered(const Routing& r) {
+  const int64_t g = s_.group_tokens();
+  const int rows = Activation("all_rows", g, s_.hidden);
+  const int prob = Value("all_prob", g, s_.top_k);
+  const int partial = Activation("partial.grad", g, s_.hidden);
+  const int partial_prob = Value("partial_prob.grad", g, s_.top_k);
+  NodeDecl& node = out_.AddNode(NodeKind::kDispatch);
+  node.phases = {
+      Exchange(Phase::kForward,
+               {R(r.send_rows), R(r.send_prob), R(kAbsent), W(r.rows),
+                W(r.row_prob), R(r.own.offsets), R(r.own.token_of_row),
+                R(r.own.slot_of_row), S(rows), S(prob)}),
+      Exchange(
+          Phase::kDgrad,
+          {R(r.rows_grad), R(r.row_prob_grad), R(kAbsent), W(r.send_rows_grad),
+           W(r.send_prob_grad), R(r.own.sorted_rows), R(r.own.sorted_experts),
+           R(r.own.row_of_slot), S(partial), S(partial_prob)}),
+  };
+  for (PhaseDecl& phase : node.phases) {
+    phase.bytes_to_peer = ActivationBytes() + s_.slots() * SizeOf(DType::kF32);
+  }
 }
 
 void DecoderBuilder::Dispatch(const Routing& r) {
+  if (s_.gathers_tokens()) return DispatchGathered(r);
   out_.AddNode(NodeKind::kDispatch).phases = {
       Exchange(Phase::kForward, {R(r.send_rows), R(r.send_prob), R(r.all),
                                  W(r.rows), W(r.row_prob)}),
@@ -215,37 +281,49 @@ void DecoderBuilder::Experts(const Routing& r) {
       Up("experts."), {s_.experts, columns, s_.hidden}, s_.init_std, s_.ep);
   const int down_w = out_.ExpertParam(
       "experts.down", {s_.experts, s_.hidden, f}, ResidualStd(), s_.ep);
-  const int up = ReceivedRows(r.all, Up(""), columns);
-  const int act = ReceivedRows(r.all, "act", f);
-  const int act_grad = ReceivedRows(r.all, "act.grad", f);
-  const int up_grad = ReceivedRows(r.all, Up("") + ".grad", columns);
+  const int up = ReceivedRows(r, Up(""), columns);
+  const int act = ReceivedRows(r, "act", f);
+  const int act_grad = ReceivedRows(r, "act.grad", f);
+  const int up_grad = ReceivedRows(r, Up("") + ".grad", columns);
+  const int all = s_.gathers_tokens() ? kAbsent : r.all;
+  const int offsets = r.own.offsets;
   const double flops = FeedForwardFlops(s_.sent_rows(), f);
   out_.AddNode(NodeKind::kExperts).phases = {
       Compute(Phase::kForward,
-              {R(r.rows), R(r.row_prob), R(r.all), W(up), W(act), W(r.out)},
+              {R(r.rows), R(r.row_prob), R(all), W(up), W(act), W(r.out),
+               R(offsets)},
               {up_w, down_w}, {}, flops),
       Compute(Phase::kDgrad,
-              {R(r.out_grad), R(up), R(r.row_prob), R(r.all), S(act_grad),
-               W(up_grad), W(r.rows_grad), W(r.row_prob_grad)},
+              {R(r.out_grad), R(up), R(r.row_prob), R(all), S(act_grad),
+               W(up_grad), W(r.rows_grad), W(r.row_prob_grad), R(offsets)},
               {up_w, down_w}, {}, flops),
-      Compute(Phase::kWgrad,
-              {R(r.rows), R(act), R(up_grad), R(r.out_grad), R(r.all)}, {},
-              {up_w, down_w}, flops),
+      Compute(
+          Phase::kWgrad,
+          {R(r.rows), R(act), R(up_grad), R(r.out_grad), R(all), R(offsets)},
+          {}, {up_w, down_w}, flops),
   };
 }
 
 void DecoderBuilder::Combine(const Routing& r) {
-  const int back = Activation("combine_back", s_.sent_rows(), s_.hidden);
-  const int d_back = Activation("combine_back.grad", s_.sent_rows(), s_.hidden);
-  Args forward = {
-      R(r.out), R(r.all), R(x_), R(r.sorted_rows), R(r.sorted_experts),
-      S(back),  W(y_)};
-  if (s_.shared_ffn > 0) forward.push_back(R(r.shared_out));
-  out_.AddNode(NodeKind::kCombine).phases = {
-      Exchange(Phase::kForward, forward),
-      Exchange(Phase::kDgrad, {R(dy_), R(r.all), R(r.token_of_row), S(d_back),
-                               W(r.out_grad), W(scaled_dy_)}),
+  const bool gathers = s_.gathers_tokens();
+  const int64_t rows = gathers ? s_.group_tokens() : s_.sent_rows();
+  const int back = Activation("combine_back", rows, s_.hidden);
+  const int d_back = Activation("combine_back.grad", rows, s_.hidden);
+  const int partial =
+      gathers ? Activation("combine_partial", rows, s_.hidden) : kAbsent;
+  const int all = gathers ? kAbsent : r.all;
+  const int token_of_row = gathers ? r.own.token_of_row : r.token_of_row;
+  NodeDecl& node = out_.AddNode(NodeKind::kCombine);
+  node.phases = {
+      Exchange(Phase::kForward,
+               {R(r.out), R(all), R(x_), R(r.sorted_rows), R(r.sorted_experts),
+                S(back), W(y_), R(r.shared_out), R(r.own.sorted_rows),
+                R(r.own.sorted_experts), S(partial)}),
+      Exchange(Phase::kDgrad, {R(dy_), R(all), R(token_of_row), S(d_back),
+                               W(r.out_grad), W(scaled_dy_), R(r.own.offsets)}),
   };
+  if (!gathers) return;
+  for (PhaseDecl& phase : node.phases) phase.bytes_to_peer = ActivationBytes();
 }
 
 }  // namespace weft::model

@@ -29,6 +29,17 @@ DType DTypeOf(v1::NumberFormat format) {
   return format == v1::NUMBER_FORMAT_BF16 ? DType::kBf16 : DType::kF32;
 }
 
+Dispatcher DispatcherOf(v1::Dispatcher dispatcher) {
+  switch (dispatcher) {
+    case v1::DISPATCHER_ALLGATHER:
+      return Dispatcher::kAllGather;
+    case v1::DISPATCHER_FLEX:
+      return Dispatcher::kFlex;
+    default:
+      return Dispatcher::kAllToAll;
+  }
+}
+
 }  // namespace
 
 const char* Name(Activation activation) {
@@ -262,6 +273,7 @@ Shape ShapeOf(const v1::TrainingJob& job) {
   shape.padding_mask = !job.data().padding_mask_prefix().empty();
   shape.world = job.parallel().world();
   shape.ep = Or(job.parallel().ep(), 1);
+  shape.dispatcher = DispatcherOf(job.parallel().dispatcher());
   FillBatch(job.batch(), &shape);
   return shape;
 }

@@ -77,6 +77,9 @@ enum class BlockKind : uint8_t {
 using LayerBlocks = std::vector<BlockKind>;
 bool Has(const LayerBlocks& blocks, BlockKind kind);
 
+// How tokens reach their experts; see v1::Dispatcher.
+enum class Dispatcher : uint8_t { kAllToAll, kAllGather, kFlex };
+
 // Of a Mamba-2 mixer.
 struct MambaShape {
   int64_t heads = 0;  // 0: no layer has one
@@ -155,7 +158,8 @@ struct Shape {
   std::vector<int64_t> uneven;
   int64_t microbatches = 0;  // of a step
   int64_t ep = 1;            // ranks of an expert-parallel group
-  int64_t world = 1;         // ranks of the job
+  Dispatcher dispatcher = Dispatcher::kAllToAll;
+  int64_t world = 1;  // ranks of the job
 
   // Of all decoder layers.
   int64_t blocks() const;
@@ -197,6 +201,13 @@ struct Shape {
   int64_t up_columns(int64_t ffn) const { return gated_mlp() ? 2 * ffn : ffn; }
   // Experts of a layer on one rank.
   int64_t local_experts() const { return experts / ep; }
+  // Tokens of all ranks of an EP group.
+  int64_t group_tokens() const { return ep * tokens; }
+  // Whether what an EP group exchanges has sizes that routing does not change:
+  // all ranks have all its tokens, and send back sums.
+  bool gathers_tokens() const { return dispatcher != Dispatcher::kAllToAll; }
+  // Choices of experts that this rank's tokens make in one layer.
+  int64_t slots() const { return tokens * top_k; }
   // Most tokens that an expert takes of this rank; 0: no bound.
   int64_t capacity() const;
   // Rows for experts that a rank has room for in one layer: those it sends, or,

@@ -255,6 +255,11 @@ class Emitter {
       op.args.push_back(
           activations_.at({bias.counts, options_.microbatches - 1}));
     }
+    for (int counts : model_.device_counts) {
+      for (int m = 0; m < options_.microbatches; ++m) {
+        op.args.push_back(activations_.at({counts, m}));
+      }
+    }
   }
 
   void Optimize(int bucket) {

@@ -56,7 +56,9 @@ OpSize NodeSize(const Plan& plan, const Program& program, const Op& op,
     size.peers = plan.world.size - 1;
   } else if (op.stream == StreamKind::kEp) {
     size.peers = plan.world.ep - 1;
-    size.wire_bytes = routed * size.peers / plan.world.ep;
+    size.wire_bytes =
+        size.peers * (phase.bytes_to_peer > 0 ? phase.bytes_to_peer * sequences
+                                              : routed / plan.world.ep);
   } else if (routed > 0) {
     size.flops *= static_cast<double>(rows.at(op.layer, op.microbatch)) /
                   plan.shape.sent_rows();

@@ -195,28 +195,31 @@ absl::Status TapShape(const Subject& s, int id) {
                 ", which the node does not write");
 }
 
-// The control op reads every loss of every microbatch, and the counts that
-// expert biases follow, which are those of the step in the last one.
+// The control op reads every loss of every microbatch, the counts that expert
+// biases follow, which are those of the step in the last one, and those that
+// the launching thread reads when it has run.
 absl::Status ControlShape(const Subject& s, int id) {
   const Op& op = s.program.ops[id];
   if (op.stream != StreamKind::kReduce) {
     return Broken("shape", id, "control on stream ", Name(op.stream));
   }
-  std::vector<int> losses = {s.model.loss_value};
-  for (const model::RouterLossDecl& loss : s.model.router_losses) {
-    losses.push_back(loss.value);
-  }
   const int microbatches = s.program.microbatches;
   std::vector<std::pair<int, int>> expected;  // declared value, microbatch
-  for (int loss : losses) {
-    for (int m = 0; m < microbatches; ++m) expected.push_back({loss, m});
+  const auto expect_all = [&](int decl) {
+    for (int m = 0; m < microbatches; ++m) expected.push_back({decl, m});
+  };
+  expect_all(s.model.loss_value);
+  for (const model::RouterLossDecl& loss : s.model.router_losses) {
+    expect_all(loss.value);
   }
   for (const model::ExpertBiasDecl& bias : s.model.expert_biases) {
     expected.push_back({bias.counts, microbatches - 1});
   }
+  for (int counts : s.model.device_counts) expect_all(counts);
   if (op.args.size() != expected.size()) {
     return Broken("shape", id, "control reads ", op.args.size(), " values of ",
-                  losses.size(), " losses in ", microbatches,
+                  1 + s.model.router_losses.size(), " losses and ",
+                  s.model.device_counts.size(), " counts in ", microbatches,
                   " microbatches and ", s.model.expert_biases.size(),
                   " expert biases");
   }

@@ -70,10 +70,9 @@ absl::Status WrittenBeforeRead(const Subject& s, const HappensBefore& before) {
   return absl::OkStatus();
 }
 
-// Whether the device, not the launching thread, reads a host value of the op.
-bool ReadOnDevice(const Op& op, int value) {
-  return op.kind == OpKind::kControl ||
-         (op.kind == OpKind::kTap && value == op.args[0]);
+// Whether the device, not the launching thread, reads the host values of an op.
+bool ReadsOnDevice(const Op& op) {
+  return op.kind == OpKind::kControl || op.kind == OpKind::kTap;
 }
 
 // What the launching thread reads, it has waited for.
@@ -88,7 +87,7 @@ absl::Status HostValuesAwaited(const Subject& s) {
     for (const Use& use : UsesOf(s, op)) {
       const bool host =
           s.program.values[use.value].space == model::Space::kHost;
-      if (host && !use.writes && !ReadOnDevice(op, use.value) &&
+      if (host && !use.writes && !ReadsOnDevice(op) &&
           awaited.count(use.value) == 0) {
         return Broken("values", id, "reads host value ", use.value,
                       " that the launching thread has not waited for");

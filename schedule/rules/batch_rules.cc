@@ -117,13 +117,20 @@ Finding CheckPlanSize(const Job& job) {
                       " layers make ", total, " layer passes in one step");
 }
 
-// Rows of one microbatch that experts of one rank may get, at most.
+bool GathersTokens(const Job& job) {
+  return job.parallel().dispatcher() == v1::DISPATCHER_ALLGATHER ||
+         job.parallel().dispatcher() == v1::DISPATCHER_FLEX;
+}
+
+// Rows of one microbatch that experts of one rank may get, at most, and choices
+// that it has to look at.
 Wide ReceivedRows(const Job& job) {
   const int64_t ep = ExpertParallelSize(job);
   const v1::MoeConfig& moe = job.model().moe();
   const Wide tokens =
       Wide{job.data().sequence_length()} * LargestMicrobatch(job);
   if (!job.model().has_moe()) return tokens;
+  if (GathersTokens(job)) return tokens * ep * moe.top_k();
   const int64_t local = std::max<int64_t>(1, moe.num_experts() / ep);
   if (moe.capacity().pad()) {
     const double rows = std::ceil(static_cast<double>(tokens) * moe.top_k() /
@@ -199,6 +206,16 @@ Finding CheckBytes(const Job& job) {
                       static_cast<int64_t>(bytes >> 50), " PiB");
 }
 
+// With padding, alltoall sends rows of zeros; a rank that picks its rows has
+// none to pick.
+Finding CheckDispatcherPads(const Job& job) {
+  if (!GathersTokens(job) || !job.model().moe().capacity().pad()) return {};
+  return absl::StrCat(
+      "parallel.dispatcher=", v1::Dispatcher_Name(job.parallel().dispatcher()),
+      " sends no rows, so model.moe.capacity.pad has none to "
+      "fill up; leave either out");
+}
+
 // Field, other fields read, what is allowed, check.
 constexpr RelationRule kRules[] = {
     {"parallel.ep", "parallel.world", "a divisor of world",
@@ -215,6 +232,8 @@ constexpr RelationRule kRules[] = {
      "a multiple of microbatch * world", CheckBatch},
     {"batch.global_batch", "batch.microbatch,parallel.world,model.num_layers",
      "microbatches * num_layers up to 32768", CheckPlanSize},
+    {"parallel.dispatcher", "model.moe.capacity",
+     "alltoall where model.moe.capacity.pad is set", CheckDispatcherPads},
     {"batch.microbatch", "data,parallel,model",
      "at most 2147483647 rows an expert-parallel rank", CheckRows},
     {"model", "model.attention,batch,data,parallel",

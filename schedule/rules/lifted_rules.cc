@@ -22,14 +22,14 @@ constexpr LiftedRule kLiftedRules[] = {
     {"guards.replica_check_steps",
      "comparing replicas under optim_grads_params",
      "what ranks hold alike is compared where it is gathered"},
+    {"parallel.dispatcher", "allgather dispatch under combined_1f1b",
+     "what a dispatcher exchanges is declared, and ordered like any exchange"},
     {"schedule.order",
      "overlap under library versions that hang or lose gradients",
      "kernels, streams and waits are Weft's own, and plans are proved"},
 };
 
 constexpr LiftedRule kAbsentFeatures[] = {
-    {"schedule.order", "allgather dispatch under combined_1f1b",
-     "no job can ask for it yet: the one dispatcher is an all-to-all"},
     {"schedule.order", "full recomputation under combined_1f1b",
      "no job can ask for it yet: activations are kept"},
     {"model.moe.shared_expert_hidden_size",

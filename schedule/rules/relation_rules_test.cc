@@ -171,6 +171,16 @@ std::vector<RelationCase> BatchCases() {
       {"data { sequence_length: 1048576 } "
        "batch { global_batch: 131072 microbatch: 65536 }",
        "batch.microbatch", "2147483647 rows", "68719476736 tokens"},
+      {"parallel { dispatcher: DISPATCHER_ALLGATHER } "
+       "model { moe { capacity { factor: 1 pad: true } } }",
+       "parallel.dispatcher", "alltoall where",
+       "dispatcher=DISPATCHER_ALLGATHER sends no rows"},
+      // All choices of a group are looked at, whoever has the experts.
+      {"parallel { world: 2 ep: 2 dispatcher: DISPATCHER_ALLGATHER } "
+       "model { moe { num_experts: 4096 top_k: 4096 } } "
+       "data { sequence_length: 262144 } "
+       "batch { global_batch: 2 microbatch: 1 }",
+       "batch.microbatch", "2147483647 rows", "262144 tokens"},
       {"model { hidden_size: 65536 num_layers: 1024 ffn_hidden_size: 1048576 "
        "attention { head_dim: 64 } "
        "moe { num_experts: 4096 top_k: 2 expert_hidden_size: 1048576 } }",
@@ -452,6 +462,9 @@ TEST(LiftedRulesTest, WhatOthersRefuseIsLegal) {
       {"loss.normalization",
        "loss { normalization: LOSS_NORMALIZATION_TOKEN }"},
       {"guards.replica_check_steps", "guards { replica_check_steps: 1 }"},
+      {"parallel.dispatcher",
+       "schedule { order: SCHEDULE_ORDER_COMBINED_1F1B } "
+       "parallel { dispatcher: DISPATCHER_ALLGATHER }"},
       {"schedule.order", "schedule { order: SCHEDULE_ORDER_COMBINED_1F1B }"},
   };
   std::vector<std::string> fields;
@@ -484,8 +497,8 @@ TEST(AllRulesTest, WhatWorkersCheckAndWhatCannotBeAskedForIsListed) {
   for (const v1::LiftedRule& rule : all.lifted()) {
     absent += absl::StrContains(rule.why_legal(), "no job can ask for it");
   }
-  EXPECT_EQ(absent, 4);
-  EXPECT_EQ(all.lifted_size(), LiftedRules().size() + 4);
+  EXPECT_EQ(absent, 3);
+  EXPECT_EQ(all.lifted_size(), LiftedRules().size() + 3);
 }
 
 }  // namespace

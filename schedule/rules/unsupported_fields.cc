@@ -9,7 +9,6 @@ constexpr UnsupportedField kUnsupportedFields[] = {
     {"replay_routing"},
     {"model.mtp"},
     {"model.moe.overlap_shared_expert"},
-    {"parallel.dispatcher", v1::DISPATCHER_ALLGATHER},
     {"parallel.dispatcher", v1::DISPATCHER_FLEX},
     {"schedule.recompute"},
 };

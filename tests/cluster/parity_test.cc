@@ -75,9 +75,12 @@ class ParityTest : public ::testing::TestWithParam<Variant> {
   }
 
   // Empty when the job did not run.
-  Bits Run(const ClusterJob& options) {
+  Bits Run(const ClusterJob& options,
+           v1::Dispatcher dispatcher = v1::DISPATCHER_ALLTOALL) {
     Bits bits;
-    absl::StatusOr<JobResult> result = cluster_->Run(MakeJob(options));
+    v1::TrainingJob job = MakeJob(options);
+    job.mutable_parallel()->set_dispatcher(dispatcher);
+    absl::StatusOr<JobResult> result = cluster_->Run(job);
     EXPECT_OK(result.status());
     if (!result.ok()) return bits;
     EXPECT_EQ(result->job.state(), v1::JOB_STATE_SUCCEEDED)
@@ -126,6 +129,28 @@ class ParityTest : public ::testing::TestWithParam<Variant> {
 };
 
 Cluster* ParityTest::cluster_ = nullptr;
+
+TEST_P(ParityTest, DispatchersAgreeToTheBit) {
+  constexpr Grid kGrids[] = {{2, 2}, {4, 2}, {4, 4}};
+  for (const Grid& grid : kGrids) {
+    ClusterJob options;
+    options.data = data_;
+    options.steps = kSteps;
+    options.world = grid.world;
+    options.ep = grid.ep;
+    options.microbatches = 2;
+    options.tied = GetParam() == Variant::kTiedEmbeddings;
+    options.combined = true;
+    options.delay_wgrad = true;
+    const Bits expected = Run(options);
+    ASSERT_EQ(expected.losses.size(), kSteps);
+    SCOPED_TRACE(Describe(options));
+    const Bits bits = Run(options, v1::DISPATCHER_ALLGATHER);
+    EXPECT_EQ(bits.losses, expected.losses);
+    EXPECT_EQ(bits.norms, expected.norms);
+    EXPECT_TRUE(bits.parameters == expected.parameters);
+  }
+}
 
 TEST_P(ParityTest, OrdersAndDelaysAgreeToTheBit) {
   constexpr Grid kGrids[] = {{1, 1}, {2, 1}, {2, 2}, {4, 1}, {4, 2}, {4, 4}};

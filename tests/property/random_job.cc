@@ -148,6 +148,12 @@ class Drawer {
     const bool experts = model.dense_layers_size() < model.num_layers();
     if (!(model.has_moe() && experts) && Chance(19, 20)) ep = 1;
     parallel.set_ep(ep);
+    parallel.set_dispatcher(static_cast<v1::Dispatcher>(
+        OneOf({v1::DISPATCHER_UNSPECIFIED, v1::DISPATCHER_ALLTOALL,
+               v1::DISPATCHER_ALLGATHER})));
+    if (model.moe().capacity().pad() && Chance(19, 20)) {
+      parallel.clear_dispatcher();
+    }
   }
 
   void Batch() {
@@ -343,6 +349,10 @@ std::string BrokenRule(const v1::TrainingJob& job) {
   const bool even = job.parallel().world() % ep == 0 &&
                     (!model.has_moe() || model.moe().num_experts() % ep == 0);
   if (!even || (ep > 1 && !HasExperts(model))) return "parallel.ep";
+  if (job.parallel().dispatcher() == v1::DISPATCHER_ALLGATHER &&
+      model.moe().capacity().pad()) {
+    return "parallel.dispatcher";
+  }
   const std::string batch = BrokenBatchRule(job);
   if (!batch.empty()) return batch;
   if (job.fsdp().buffer_slots() > 0 &&

@@ -1,5 +1,5 @@
 // ExchangeMeter: the expert-parallel communicator of a job that is timed
-// without its all-to-alls, or with nothing else.
+// without its exchanges of rows, or with nothing else.
 #ifndef WEFT_WORKER_EXEC_EXCHANGE_METER_H_
 #define WEFT_WORKER_EXEC_EXCHANGE_METER_H_
 
@@ -14,8 +14,10 @@
 
 namespace weft::exec {
 
-// Passes everything on to a communicator, but for AllToAllV as the mode says.
-// The mode changes between steps only. Threads as Communicator.
+// Passes everything on to a communicator, but for AllToAllV and AllGather as
+// the mode says. What the node `counts` gathers always passes: without it, a
+// step computes something else. The mode changes between steps only. Threads as
+// Communicator.
 class ExchangeMeter : public comm::Communicator {
  public:
   enum class Mode : uint8_t {
@@ -39,9 +41,7 @@ class ExchangeMeter : public comm::Communicator {
   absl::Status Reserve(int64_t bytes) override { return inner_.Reserve(bytes); }
   absl::Status AllGather(const void* send, void* recv, int64_t bytes,
                          device::Stream& stream,
-                         const comm::CollectiveTag& tag) override {
-    return inner_.AllGather(send, recv, bytes, stream, tag);
-  }
+                         const comm::CollectiveTag& tag) override;
   absl::Status ReduceScatter(const void* send, void* recv, int64_t elements,
                              DType dtype, device::Stream& stream,
                              const comm::CollectiveTag& tag) override {
@@ -71,10 +71,12 @@ class ExchangeMeter : public comm::Communicator {
  private:
   struct Call {
     const void* send = nullptr;
-    std::vector<comm::Segment> sends;
     void* recv = nullptr;
-    std::vector<comm::Segment> recvs;
     comm::CollectiveTag tag;
+    // Of an AllGather; -1: it is an AllToAllV.
+    int64_t gathered_bytes = -1;
+    std::vector<comm::Segment> sends;
+    std::vector<comm::Segment> recvs;
   };
 
   comm::Communicator& inner_;

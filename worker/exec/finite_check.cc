@@ -91,6 +91,8 @@ absl::Status RunFiniteCheck(void* arg, device::Stream& stream) {
     args.dtype = range.dtype;
     args.x = range.data;
     args.out = &check.found[i];
+    args.row_count = range.row_count;
+    args.columns = range.columns;
     ops::FindNonFinite(args, stream);
   }
   return absl::OkStatus();

@@ -38,12 +38,14 @@ struct CheckedRange {
   int id = 0;  // of the declared value, or of the parameter
   DType dtype = DType::kF32;
   const void* data = nullptr;
-  int64_t count = 0;  // or a bound, with `counts`
+  int64_t count = 0;  // or a bound, when rows are counted
   // Where `data` lies in the whole model's flattened parameter.
   int64_t begin = 0;
-  // Counts the rows, of so many columns: i32[ep, experts] readable by the host.
+  // What counts the rows, of so many columns: i32[ep, experts] readable by the
+  // host, or their number, where the device alone knows it.
   const int32_t* counts = nullptr;
-  int64_t columns = 0;
+  const int64_t* row_count = nullptr;
+  int64_t columns = 1;
 };
 
 // What a rank holds of a bucket, as ranges.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "schedule/op_name.h"
+#include "worker/layers/routing.h"
 
 namespace weft::exec {
 namespace {
@@ -23,6 +24,17 @@ std::string LabelOf(const schedule::Plan& plan, const Op& op, int id) {
     absl::StrAppend(&label, ", microbatch ", op.microbatch);
   }
   return absl::StrCat(label, ")");
+}
+
+// By value, the first op that uses it, which writes it.
+std::vector<int> WritersOf(const Program& program) {
+  std::vector<int> writers(program.values.size(), -1);
+  for (size_t id = 0; id < program.ops.size(); ++id) {
+    for (int value : program.ops[id].args) {
+      if (value >= 0 && writers[value] < 0) writers[value] = id;
+    }
+  }
+  return writers;
 }
 
 // Of the many ops of a deep model, how many are lowered between two looks at
@@ -92,7 +104,12 @@ absl::Status LoweredProgram::BindMemory(const Program& program) {
     if (life.first < 0) continue;
     const Region region = {Address(program.values[v]), program.values[v].bytes};
     first[life.first].push_back(region);
-    if (life.dead_after >= 0) dead[life.dead_after].push_back(region);
+    if (life.dead_after < 0) continue;
+    // What the control op was the last to use the launching thread reads then.
+    const bool is_read_later =
+        program.values[v].space == model::Space::kHost &&
+        program.ops[life.dead_after].kind == OpKind::kControl;
+    if (!is_read_later) dead[life.dead_after].push_back(region);
   }
   const bool poison = b_.released_memory == ReleasedMemory::kPoison;
   std::vector<int64_t> allowed;
@@ -150,29 +167,32 @@ void LoweredProgram::AppendEntries(const Program& program, int id) {
   entry.waits = waits;
   entry.record = EventOf(id);
   entries_.push_back(entry);
-  if (op.kind != OpKind::kControl) return;
-  // The optimizer needs numbers that the host computes from the records.
-  Entry finish;
-  finish.waits = waits_.emplace_back(1, EventOf(id));
-  finish.host_fn = b_.finish_control;
-  finish.host_arg = b_.finish_control_arg;
-  entries_.push_back(finish);
+  if (op.kind == OpKind::kControl) AppendAfterControl(program, id);
+}
+
+void LoweredProgram::AppendAfterControl(const Program& program, int id) {
+  const std::vector<int>& args = program.ops[id].args;
+  const int64_t counts =
+      b_.plan->model.device_counts.size() * program.microbatches;
+  const std::vector<int> writers =
+      counts > 0 ? WritersOf(program) : std::vector<int>();
+  std::vector<Entry> entries(counts + 1);
+  for (int64_t i = 0; i < counts; ++i) {
+    const int value = args[args.size() - counts + i];
+    CountsTally& tally = AddTally(program, value);
+    tally.unbounded = labels_[writers[value]].c_str();
+    entries[i].host_fn = &TallyCounts;
+    entries[i].host_arg = &tally;
+  }
+  entries.back().host_fn = b_.finish_control;
+  entries.back().host_arg = b_.finish_control_arg;
+  entries.front().waits = waits_.emplace_back(1, EventOf(id));
+  entries_.insert(entries_.end(), entries.begin(), entries.end());
 }
 
 void LoweredProgram::AppendHostWait(const Program& program, int id) {
   const Op& op = program.ops[id];
-  const model::Shape& shape = b_.plan->shape;
-  CountsTally& tally = tallies_.emplace_back();
-  tally.counts = reinterpret_cast<const int32_t*>(
-      Address(program.values[op.args.front()]));
-  tally.routed_rows = b_.routed_rows + op.layer * shape.experts;
-  tally.ranks = shape.ep;
-  tally.experts = shape.experts;
-  const int ep_rank = b_.plan->world.IndexOf(fsdp::Axis::kEp, b_.who.rank);
-  tally.first_local = ep_rank * shape.local_experts();
-  tally.end_local = tally.first_local + shape.local_experts();
-  tally.received_rows =
-      b_.received_rows + op.layer * shape.microbatches + op.microbatch;
+  CountsTally& tally = AddTally(program, op.args.front());
   std::vector<device::Event*>& waits = waits_.emplace_back();
   for (int wait : op.waits) waits.push_back(EventOf(wait));
   Entry entry;
@@ -182,18 +202,32 @@ void LoweredProgram::AppendHostWait(const Program& program, int id) {
   entries_.push_back(entry);
 }
 
+LoweredProgram::CountsTally& LoweredProgram::AddTally(const Program& program,
+                                                      int value) {
+  const schedule::Value& counts = program.values[value];
+  const model::Shape& shape = b_.plan->shape;
+  const int layer = b_.plan->model.values[counts.decl].layer;
+  CountsTally& tally = tallies_.emplace_back();
+  tally.counts = reinterpret_cast<const int32_t*>(Address(counts));
+  tally.routed_rows = b_.routed_rows + layer * shape.experts;
+  tally.shape = &b_.shapes->at(shape.sequences_of(counts.microbatch));
+  tally.ep_rank = b_.plan->world.IndexOf(fsdp::Axis::kEp, b_.who.rank);
+  tally.received_rows =
+      b_.received_rows + layer * shape.microbatches + counts.microbatch;
+  return tally;
+}
+
 absl::Status LoweredProgram::TallyCounts(void* arg) {
   const CountsTally& tally = *static_cast<const CountsTally*>(arg);
-  int64_t received = 0;
-  for (int64_t i = 0; i < tally.ranks * tally.experts; ++i) {
-    const int64_t expert = i % tally.experts;
-    tally.routed_rows[expert] += tally.counts[i];
-    const bool is_local =
-        tally.first_local <= expert && expert < tally.end_local;
-    if (is_local) received += tally.counts[i];
+  const model::Shape& shape = *tally.shape;
+  for (int64_t i = 0; i < shape.ep * shape.experts; ++i) {
+    tally.routed_rows[i % shape.experts] += tally.counts[i];
   }
-  *tally.received_rows = received;
-  return absl::OkStatus();
+  const layers::Routing routing(shape, tally.ep_rank, tally.counts);
+  *tally.received_rows = routing.ReceivedRows();
+  if (tally.unbounded == nullptr) return absl::OkStatus();
+  const absl::Status bounded = routing.CheckBound(shape.max_received_rows());
+  return bounded.ok() ? bounded : Annotate(bounded, tally.unbounded);
 }
 
 int64_t LoweredProgram::measured_peak_bytes() const {

@@ -121,12 +121,12 @@ class LoweredProgram {
   struct CountsTally {
     const int32_t* counts = nullptr;
     int64_t* routed_rows = nullptr;
-    int64_t ranks = 0;
-    int64_t experts = 0;
-    // Of this rank, with the rows they got together.
-    int64_t first_local = 0;
-    int64_t end_local = 0;
-    int64_t* received_rows = nullptr;
+    const model::Shape* shape = nullptr;  // of the microbatch
+    int ep_rank = 0;
+    int64_t* received_rows = nullptr;  // of this rank
+    // The label of the op that wrote the counts, unless the host has held them
+    // to their bound before that op's rows were sent.
+    const char* unbounded = nullptr;
   };
 
   // Looks at a gathered bucket before its memory is free.
@@ -167,6 +167,12 @@ class LoweredProgram {
   absl::Status CreateEvents(const schedule::Program& program);
   void AppendEntries(const schedule::Program& program, int id);
   void AppendHostWait(const schedule::Program& program, int id);
+  // What follows a control op: the launching thread waits for it, takes the
+  // counts that only the device has had so far, and computes what the optimizer
+  // needs.
+  void AppendAfterControl(const schedule::Program& program, int id);
+  // The tally of a counts matrix.
+  CountsTally& AddTally(const schedule::Program& program, int value);
 
   static absl::Status RunNode(void* arg, device::Stream& stream);
   static absl::Status RunGather(void* arg, device::Stream& stream);

@@ -35,9 +35,14 @@ std::vector<CheckedRange> LoweredProgram::ValuesWrittenBy(
     range.count = model.max_rows(range.id, op.microbatch) * decl.columns;
     range.columns = decl.columns;
     for (size_t j = 0; j < args.size(); ++j) {
-      if (args[j].value != decl.counts) continue;
-      range.counts =
-          reinterpret_cast<const int32_t*>(Address(program.values[op.args[j]]));
+      const std::byte* const at =
+          op.args[j] < 0 ? nullptr : Address(program.values[op.args[j]]);
+      if (args[j].value == decl.counts) {
+        range.counts = reinterpret_cast<const int32_t*>(at);
+      } else if (args[j].value == decl.offsets) {
+        range.row_count = reinterpret_cast<const int64_t*>(at) +
+                          model.values[decl.offsets].columns - 1;
+      }
     }
   }
   return ranges;

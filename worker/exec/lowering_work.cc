@@ -246,15 +246,17 @@ absl::Status LoweredProgram::BindLosses(const Program& program, int id,
   const int64_t microbatches = b_.control_layout.microbatches;
   const std::vector<model::ExpertBiasDecl>& biases =
       b_.plan->model.expert_biases;
-  const int64_t all_losses = args.size() - biases.size();
-  const int64_t router_losses = all_losses - microbatches;
-  ASSIGN_OR_RETURN(const double** losses,
-                   host_.TakeArray<const double*>(args.size()));
+  const int64_t router_losses =
+      microbatches * b_.plan->model.router_losses.size();
+  const int64_t all_losses = microbatches + router_losses;
+  // Counts that the launching thread reads come behind.
+  const int64_t all = all_losses + biases.size();
+  ASSIGN_OR_RETURN(const double** losses, host_.TakeArray<const double*>(all));
   ASSIGN_OR_RETURN(double* means, host_.TakeArray<double>(microbatches));
   ASSIGN_OR_RETURN(const double** by_microbatch,
                    host_.TakeArray<const double*>(router_losses));
   ASSIGN_OR_RETURN(double* objective, host_.TakeArray<double>(router_losses));
-  for (size_t i = 0; i < args.size(); ++i) {
+  for (int64_t i = 0; i < all; ++i) {
     losses[i] =
         reinterpret_cast<const double*>(Address(program.values[args[i]]));
   }
@@ -317,6 +319,9 @@ absl::Status LoweredProgram::BindTap(const Program& program, int id) {
     work.ep_rank = b_.plan->world.IndexOf(fsdp::Axis::kEp, b_.who.rank);
     work.counts =
         reinterpret_cast<const int32_t*>(Address(program.values[op.args[1]]));
+    ASSIGN_OR_RETURN(
+        work.counts_copy,
+        host_.TakeArray<int32_t>(work.shape->ep * work.shape->experts));
   }
   ASSIGN_OR_RETURN(work.copy, host_.Take(TapCopyBytes(decl)));
   launches_[id].work = &RunTap;

@@ -17,22 +17,35 @@ constexpr int64_t kWord = sizeof(float);
 // Copies move whole words: memory of a value is padded to more than one.
 int64_t Words(int64_t bytes) { return (bytes + kWord - 1) / kWord; }
 
+void CopyBytes(const void* from, int64_t bytes, void* to,
+               device::Stream& stream) {
+  ops::CopyArgs copy;
+  copy.count = Words(bytes);
+  copy.x = static_cast<const float*>(from);
+  copy.out = static_cast<float*>(to);
+  ops::Copy(copy, stream);
+}
+
 }  // namespace
 
 int64_t TapCopyBytes(const model::ValueDecl& decl) {
   return Words(decl.max_bytes()) * kWord;
 }
 
-void CopyTap(TapWork& work, device::Stream& stream) {
-  if (work.counts != nullptr) {
-    work.rows =
-        layers::Routing(*work.shape, work.ep_rank, work.counts).ReceivedRows();
-  }
-  ops::CopyArgs copy;
-  copy.count = Words(work.rows * work.columns * SizeOf(work.dtype));
-  copy.x = reinterpret_cast<const float*>(work.value);
-  copy.out = reinterpret_cast<float*>(work.copy);
-  ops::Copy(copy, stream);
+int64_t TapWork::copied_rows() const {
+  if (counts == nullptr) return rows;
+  const int64_t sent =
+      layers::Routing(*shape, ep_rank, counts_copy).ReceivedRows();
+  return std::min(rows, sent);
+}
+
+void CopyTap(const TapWork& work, device::Stream& stream) {
+  CopyBytes(work.value, work.rows * work.columns * SizeOf(work.dtype),
+            work.copy, stream);
+  if (work.counts == nullptr) return;
+  const int64_t counts = work.shape->ep * work.shape->experts;
+  CopyBytes(work.counts, counts * int64_t{sizeof(int32_t)}, work.counts_copy,
+            stream);
 }
 
 absl::Status WriteTapFile(const std::deque<TapWork>& taps,
@@ -45,8 +58,8 @@ absl::Status WriteTapFile(const std::deque<TapWork>& taps,
     if (!std::binary_search(args.values.begin(), args.values.end(), tap.decl)) {
       continue;
     }
-    RETURN_IF_ERROR(
-        writer.Add(tap.name, tap.dtype, {tap.rows, tap.columns}, tap.copy));
+    RETURN_IF_ERROR(writer.Add(tap.name, tap.dtype,
+                               {tap.copied_rows(), tap.columns}, tap.copy));
   }
   return writer.Write(
       absl::StrFormat("%s/rank-%05d.safetensors", folder, args.rank));

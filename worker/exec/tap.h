@@ -23,21 +23,26 @@ struct TapWork {
   int decl = -1;     // index into ModelDecl::values
   DType dtype = DType::kF32;
   int64_t columns = 0;
-  // With `counts`, i32[ep, experts] readable by the host, as many as they send
-  // to `ep_rank` of the EP group: filled in by CopyTap.
+  // With `counts`, i32[ep, experts] in host memory, a bound: there are as many
+  // as they send to `ep_rank` of the EP group.
   int64_t rows = 0;
   const int32_t* counts = nullptr;
   const model::Shape* shape = nullptr;
   int ep_rank = 0;
   const std::byte* value = nullptr;
-  std::byte* copy = nullptr;  // host memory, of TapCopyBytes()
+  // Host memory, of TapCopyBytes(), and with `counts` for all of these.
+  std::byte* copy = nullptr;
+  int32_t* counts_copy = nullptr;
+
+  // Rows that were copied. Requires: CopyTap() has run.
+  int64_t copied_rows() const;
 };
 
 // Host bytes that a copy of a declared value may take.
 int64_t TapCopyBytes(const model::ValueDecl& decl);
 
-// Fills `copy`. Called from work on `stream`.
-void CopyTap(TapWork& work, device::Stream& stream);
+// Fills `copy` and `counts_copy`. Called from work on `stream`.
+void CopyTap(const TapWork& work, device::Stream& stream);
 
 struct TapFileArgs {
   absl::Span<const int> values;  // declared, ascending: those to write

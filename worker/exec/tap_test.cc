@@ -92,12 +92,12 @@ TEST(TapTest, TokensAreThoseOfTheStep) {
   }
 }
 
-TEST(TapTest, CountedValuesHaveTheRowsThatWereThere) {
-  ASSERT_OK_AND_ASSIGN(
-      auto world,
-      LocalWorld::Create(Tapping(
-          TwoRanks(), 1,
-          {"layers.1.rows", "layers.1.counts*", "layers.1.rows.grad"})));
+void ExpectTheRowsThatWereThere(v1::Dispatcher dispatcher) {
+  LocalWorldOptions options =
+      Tapping(TwoRanks(), 1,
+              {"layers.1.rows", "layers.1.counts*", "layers.1.rows.grad"});
+  options.job.mutable_parallel()->set_dispatcher(dispatcher);
+  ASSERT_OK_AND_ASSIGN(auto world, LocalWorld::Create(std::move(options)));
   ASSERT_OK(world->RunSteps(1).status());
   int64_t rows_of_all = 0;
   for (int rank = 0; rank < 2; ++rank) {
@@ -119,6 +119,14 @@ TEST(TapTest, CountedValuesHaveTheRowsThatWereThere) {
     }
   }
   EXPECT_EQ(rows_of_all, 2 * 2 * 6 * 2);  // ranks, microbatches, tokens, top-2
+}
+
+TEST(TapTest, CountedValuesHaveTheRowsThatWereThere) {
+  ExpectTheRowsThatWereThere(v1::DISPATCHER_ALLTOALL);
+}
+
+TEST(TapTest, RowsThatOnlyTheDeviceCountsAreThoseThatWereThere) {
+  ExpectTheRowsThatWereThere(v1::DISPATCHER_ALLGATHER);
 }
 
 // The losses, norms and weights of three steps, the bits of which taps leave

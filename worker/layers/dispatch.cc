@@ -2,6 +2,7 @@
 #include "kernels/ops/elementwise/elementwise.h"
 #include "model/decoder.h"
 #include "worker/layers/exchange.h"
+#include "worker/layers/gathered.h"
 #include "worker/layers/nodes.h"
 
 namespace weft::layers {
@@ -27,6 +28,7 @@ void ClearUnsent(const NodeContext& ctx, const Routing& routing,
 
 absl::Status DispatchForward(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
+  if (s.gathers_tokens()) return gathered::DispatchForward(ctx, stream);
   const Routing routing(s, ctx.ep_rank, ctx.i32(args::kAll));
   RETURN_IF_ERROR(routing.CheckBound(s.max_received_rows()));
   RETURN_IF_ERROR(SendToExperts(ctx, routing, ctx.tensor(args::kSendRows),
@@ -37,6 +39,7 @@ absl::Status DispatchForward(const NodeContext& ctx, device::Stream& stream) {
 
 absl::Status DispatchDgrad(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
+  if (s.gathers_tokens()) return gathered::DispatchDgrad(ctx, stream);
   const Routing routing(s, ctx.ep_rank, ctx.i32(args::kDAll));
   ClearUnsent(ctx, routing, stream);
   RETURN_IF_ERROR(SendBack(ctx, routing, ctx.tensor(args::kDRowsGrad),

@@ -8,6 +8,12 @@
 
 namespace weft::layers {
 
+// What CombineRows takes for the experts of a rank, where rows come back: with
+// gathered tokens, a row is a rank's sum.
+inline int64_t CombinedPerRank(const model::Shape& shape) {
+  return shape.gathers_tokens() ? 1 : shape.local_experts();
+}
+
 // From the send buffers [N, width] to the experts' rows [R, width].
 absl::Status SendToExperts(const NodeContext& ctx, const Routing& routing,
                            const device::ConstTensor& sent,

@@ -192,6 +192,7 @@ std::string ShapeName(const ::testing::TestParamInfo<SmallShape>& info) {
       info.param.router_loss.global_aux > 0 ? "Global" : "",
       info.param.router_loss.z > 0 ? "Z" : "",
       info.param.loss_mask ? "MaskedOverTokens" : "",
+      info.param.dispatcher == model::Dispatcher::kAllToAll ? "" : "Gathered",
       info.param.scaled ? "Scaled" : "", info.param.mla ? "Latent" : "",
       info.param.q_latent ? "Queries" : "", info.param.bf16 ? "Bf16" : "",
       FrozenName(info.param.frozen));
@@ -275,6 +276,11 @@ SmallShape Bf16(SmallShape shape) {
   return shape;
 }
 
+SmallShape Gathered(SmallShape shape) {
+  shape.dispatcher = model::Dispatcher::kAllGather;
+  return shape;
+}
+
 SmallShape Scaled(SmallShape shape) {
   shape.scaled = true;
   return shape;
@@ -337,7 +343,10 @@ INSTANTIATE_TEST_SUITE_P(
         Bf16(Latent(Dense(), true)), FrozenIn(Latent(Dense(), true), "*kv_*"),
         FrozenIn(Latent(Dense(), true), "*.q_*"),
         FrozenIn(Latent(Dense(), false), "*.q_proj"),
-        FrozenIn(Latent(Dense(), true), "*.out")),
+        FrozenIn(Latent(Dense(), true), "*.out"), Gathered(SmallShape()),
+        Gathered(Bf16(Optional())), Gathered(Scaled(Optional())),
+        Gathered(Capacity(SmallShape(), false)),
+        Gathered(FrozenIn(RouterLosses({1, 1, 1, 1}), "*down"))),
     ShapeName);
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "kernels/ops/router/router.h"
 #include "model/decoder.h"
 #include "worker/layers/activation.h"
+#include "worker/layers/exchange.h"
 #include "worker/layers/linear.h"
 #include "worker/layers/nodes.h"
 #include "worker/layers/router_loss.h"
@@ -120,9 +121,26 @@ void CountForBias(const NodeContext& ctx, const int32_t* kept,
                  stream);
 }
 
+// Where what comes back of this rank's tokens will lie; they are gathered as
+// they are.
+void IndexGathered(const NodeContext& ctx, const int32_t* topk_index,
+                   device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
+  ops::IndexPartialSumsArgs index;
+  index.tokens = s.tokens;
+  index.topk = s.top_k;
+  index.experts_per_rank = s.local_experts();
+  index.topk_index = topk_index;
+  index.element_of_slot = ctx.i32(pd::kRowOfSlot);
+  index.sorted_rows = ctx.i32(pd::kSortedRows);
+  index.sorted_ranks = ctx.i32(pd::kSortedExperts);
+  ops::IndexPartialSums(index, stream);
+}
+
 void Permute(const NodeContext& ctx, const int32_t* index,
              device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
+  if (s.gathers_tokens()) return IndexGathered(ctx, index, stream);
   ops::BuildPermutationArgs build;
   build.tokens = s.tokens;
   build.topk = s.top_k;
@@ -191,7 +209,7 @@ void RouteBackward(const NodeContext& ctx, device::Stream& stream) {
   sum.tokens = s.tokens;
   sum.topk = s.top_k;
   sum.hidden = s.hidden;
-  sum.experts_per_rank = s.local_experts();
+  sum.experts_per_rank = CombinedPerRank(s);
   sum.rows = ctx.tensor(pd::kDSendRows);
   sum.sorted_rows = ctx.i32(pd::kDSortedRows);
   sum.sorted_experts = ctx.i32(pd::kDSortedExperts);

@@ -133,6 +133,7 @@ model::Shape MakeShape(const SmallShape& small) {
   if (small.mla) shape.mla = MakeMla(small);
   if (small.bf16) shape.compute_dtype = DType::kBf16;
   if (small.bf16) shape.gradient_dtype = DType::kBf16;
+  shape.dispatcher = small.dispatcher;
   shape.sequence = 5;
   shape.microbatch = 2;
   shape.tokens = 10;

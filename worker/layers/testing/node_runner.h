@@ -55,6 +55,7 @@ struct SmallShape {
   bool half_split = false;
   bool yarn = false;
   bool padding_mask = false;  // the last token of each sequence is padding
+  model::Dispatcher dispatcher = model::Dispatcher::kAllToAll;
 };
 model::Shape MakeShape(const SmallShape& small);
 // For names of tests: what of its activation, its router and its padding is not
