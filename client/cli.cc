@@ -276,6 +276,10 @@ void AddGoldenCommand(CLI::App* app, Session& session, Parsed* p) {
   golden->add_flag("--delay-wgrad,--delay_wgrad", run.delay_wgrad,
                    "Weight gradients run later");
   AddEnum(golden, "--strategy", &run.strategy, "What is sharded");
+  AddEnum(
+      golden, "--compute", &p->golden.compute,
+      "Format of activations; in bf16 the experts that a run in fp32 chooses "
+      "are replayed, and losses and all gradients together are compared");
 }
 
 void AddBenchCommand(CLI::App* app, Session& session, Parsed* p) {

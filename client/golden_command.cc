@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "client/follow.h"
+#include "client/golden_bf16.h"
 #include "client/golden_check.h"
 #include "client/golden_tensors.h"
 #include "client/json_file.h"
@@ -52,6 +53,21 @@ absl::StatusOr<std::string> WholePath(const std::string& work) {
                    "name what is in it"));
 }
 
+// The rows of a run in bf16 of the experts that one in fp32 chose.
+absl::StatusOr<std::vector<GoldenRow>> RunInBf16(CoordinatorClient& client,
+                                                 const GoldenCase& golden,
+                                                 const v1::TrainingJob& job) {
+  std::string routing;
+  if (!golden.RoutedLayers().empty()) {
+    ASSIGN_OR_RETURN(const v1::Job recorded,
+                     RunJob(client, MakeRecordingJob(job)));
+    routing = recorded.artifacts() + "/routing";
+  }
+  ASSIGN_OR_RETURN(const v1::Job ended,
+                   RunJob(client, MakeBf16Job(job, routing)));
+  return CheckBf16(golden, ended.artifacts());
+}
+
 absl::StatusOr<std::vector<GoldenRow>> RunCase(
     CoordinatorClient& client, const GoldenCommandOptions& options,
     const std::string& folder) {
@@ -62,6 +78,9 @@ absl::StatusOr<std::vector<GoldenRow>> RunCase(
   ASSIGN_OR_RETURN(const v1::TrainingJob job,
                    MakeGoldenJob(golden, options.run, prefix));
   RETURN_IF_ERROR(WriteGoldenData(golden, prefix));
+  if (options.compute == v1::NUMBER_FORMAT_BF16) {
+    return RunInBf16(client, golden, job);
+  }
   ASSIGN_OR_RETURN(const v1::Job ended, RunJob(client, job));
   ASSIGN_OR_RETURN(std::vector<GoldenRow> rows,
                    CheckGolden(golden, ended.spec(), ended.artifacts()));

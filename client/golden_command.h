@@ -14,13 +14,16 @@ namespace weft::client {
 struct GoldenCommandOptions {
   std::vector<std::string> folders;
   GoldenOptions run;
+  // Of activations and of parameters as read.
+  v1::NumberFormat compute = v1::NUMBER_FORMAT_UNSPECIFIED;
   // Folder for the datasets; the workers must be able to read it.
   std::string work;
 };
 
 // Submits a job for each folder, one after another, and one more for each
-// further step whose routing the folder knows, and prints a row a check.
-// kExitOk only when every check of every folder holds.
+// further step whose routing the folder knows, and prints a row a check. In
+// bf16 it submits two: one in fp32, and one that replays its routing
+// (golden_bf16.h). kExitOk only when every check of every folder holds.
 ExitCode Golden(Session& session, const GoldenCommandOptions& options);
 
 }  // namespace weft::client

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_matchers.h"
 #include "checkpoint/format/safetensors_writer.h"
+#include "client/golden_bf16.h"
 #include "client/golden_case.h"
 #include "client/golden_check.h"
 #include "data/format/indexed_dataset.h"
@@ -251,6 +252,44 @@ TEST_F(GoldenTest, AZeroGradientMustBeZero) {
   ours["lm_head.weight"][0] = 1e-30f;
   EXPECT_THAT(Broken(Check(ours, final_)),
               ElementsAre("gradients: lm_head.weight"));
+}
+
+TEST_F(GoldenTest, InBf16LossesAndTheWholeGradientAreCompared) {
+  Check(gradients_, final_);  // leaves all there is
+  ASSERT_OK_AND_ASSIGN(const GoldenCase golden, ReadGoldenCase(model()));
+  const auto broken = [&](const Values& gradients, double loss) {
+    WriteFragments(gradients, artifacts() + "/gradients");
+    WriteText(artifacts() + "/steps.rank-0.jsonl",
+              absl::StrCat("{\"kind\":\"step\",\"loss\":2}\n"
+                           "{\"kind\":\"step\",\"loss\":",
+                           loss, "}\n"));
+    const auto rows = CheckBf16(golden, artifacts());
+    EXPECT_OK(rows);
+    return rows.ok() ? Broken(*rows) : std::vector<std::string>();
+  };
+  // Off by half in a small tensor, which is little of them all.
+  Values gradients = gradients_;
+  gradients["model.embed_tokens.weight"][0] *= 1.5f;
+  EXPECT_THAT(broken(gradients, 1.51), ElementsAre());
+  EXPECT_THAT(broken(gradients, 1.52), ElementsAre("losses in bf16: step 2"));
+  for (float& x : gradients["lm_head.weight"]) x *= 1.1f;
+  EXPECT_THAT(broken(gradients, 1.5),
+              ElementsAre("all gradients in bf16: lm_head.weight"));
+}
+
+TEST_F(GoldenTest, ABf16JobReplaysWhatTheFp32JobRecorded) {
+  ASSERT_OK_AND_ASSIGN(const GoldenCase golden, ReadGoldenCase(model()));
+  ASSERT_OK_AND_ASSIGN(const v1::TrainingJob job,
+                       MakeGoldenJob(golden, {}, ""));
+  const v1::TrainingJob recording = MakeRecordingJob(job);
+  EXPECT_TRUE(recording.output().routing());
+  EXPECT_FALSE(recording.output().final_parameters());
+  EXPECT_EQ(recording.precision().compute(), v1::NUMBER_FORMAT_UNSPECIFIED);
+  const v1::TrainingJob bf16 = MakeBf16Job(job, "/recorded");
+  EXPECT_EQ(bf16.replay_routing(), "/recorded");
+  EXPECT_EQ(bf16.precision().compute(), v1::NUMBER_FORMAT_BF16);
+  EXPECT_EQ(bf16.output().gradients_step(), 1);
+  EXPECT_EQ(bf16.output().taps_size(), 0);
 }
 
 TEST_F(GoldenTest, ANanDoesNotHold) {

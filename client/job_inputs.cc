@@ -66,6 +66,8 @@ std::vector<std::string> InputWarnings(const v1::TrainingJob& job) {
         CheckFolder(job.init().hugging_face()));
   check("init.megatron", job.init().megatron(),
         CheckFolder(job.init().megatron()));
+  check("replay_routing", job.replay_routing(),
+        CheckFolder(job.replay_routing()));
   return warnings;
 }
 

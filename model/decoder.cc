@@ -22,8 +22,14 @@ void DecoderBuilder::EmbeddingLayer() {
       Value("scratch.grad", 2 * s_.tokens + s_.vocab + 1, 1, DType::kI32);
 
   if (s_.padding_mask) valid_ = Value("valid", s_.tokens, 1, DType::kI32);
+  Args loaded = {W(tokens_), W(labels_), W(valid_)};
+  for (int i = 0; s_.replays_routing && i < s_.routers(); ++i) {
+    replay_.push_back(Value("replay_index." + std::to_string(i), s_.tokens,
+                            s_.top_k, DType::kI32));
+    loaded.push_back(W(replay_.back()));
+  }
   out_.AddNode(NodeKind::kLoad).phases = {
-      Compute(Phase::kForward, {W(tokens_), W(labels_), W(valid_)})};
+      Compute(Phase::kForward, std::move(loaded))};
   if (s_.weighs_losses()) {
     const int gathered = Value("loss_tokens", s_.world, 3, DType::kF64);
     loss_weights_ = Value("loss_weights", 1, 6);

@@ -27,10 +27,15 @@ ModelDecl DeclareDecoder(const Shape& shape);
 // first, and of them the rows of its own experts, [L] of them.
 
 namespace load {
-// write i32[T] tokens and i32[T] labels: the token after each, or
-// ops::kIgnoredLabel where the loss mask has 0; with a padding mask i32[T] 1,
-// or 0 where a token is padding
-enum Forward { kTokens, kLabels, kValid };
+enum Forward {
+  kTokens,  // write i32[T]
+  kLabels,  // write i32[T] the token after each, or ops::kIgnoredLabel where
+            // the loss mask has 0
+  kValid,  // write i32[T] 1, or 0 where a token is padding; with a padding mask
+  // write i32[T,k], with routing that is replayed: for this layer with experts
+  // and, numbered on, for each after it
+  kReplayIndex,
+};
 }  // namespace load
 
 // Present with a loss mask or a padding mask. What is written are factors by
@@ -260,8 +265,9 @@ enum Forward {
   kKeptCounts,      // scratch i32[1,E] tokens each expert keeps
   kPreviousCounts,  // read f64[1,E] kStepCounts of the microbatch before; none
                     // in the first
-  kStepCounts,  // write f64[1,E] sum of kKeptCounts over the microbatches of
-                // the step so far
+  kStepCounts,   // write f64[1,E] sum of kKeptCounts over the microbatches of
+                 // the step so far
+  kReplayIndex,  // read i32[T,k], see load; with routing that is replayed
   // Present with losses of the router that need them, see
   // kernels/ops/router_loss.
   kRouterLse,       // write [T] logsumexp of the logits; z

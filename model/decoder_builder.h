@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <deque>
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -146,6 +147,8 @@ class DecoderBuilder {
   void AddRouterLosses(const Routing& r, PreDispatch& p);
   void AddSharedExpert(const Routing& r, PreDispatch& p);
   void AddPreDispatch(const PreDispatch& p);
+  // The experts that the next router is told; kAbsent: it chooses.
+  int TakeReplay();
   void Counts(const Routing& r);
   void Dispatch(const Routing& r);
   void DispatchGathered(const Routing& r);
@@ -173,6 +176,7 @@ class DecoderBuilder {
   int labels_ = -1;             // value
   int valid_ = kAbsent;         // value
   int loss_weights_ = kAbsent;  // value
+  std::deque<int> replay_;      // values, of layers with experts to come
   int x_ = -1;                  // output of the block before, input of this one
   int y_ = -1;                  // output of this block
   int dx_ = -1;                 // gradient of x_

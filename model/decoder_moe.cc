@@ -104,6 +104,13 @@ void DecoderBuilder::AddPreDispatch(const PreDispatch& p) {
       Compute(Phase::kWgrad, p.wgrad, {}, p.wgrad_grads, p.wgrad_flops));
 }
 
+int DecoderBuilder::TakeReplay() {
+  if (replay_.empty()) return kAbsent;
+  const int value = replay_.front();
+  replay_.pop_front();
+  return value;
+}
+
 void DecoderBuilder::AddRouter(const Routing& r, PreDispatch& p) {
   const int64_t t = s_.tokens;
   const int norm2 = Norm("norm2");
@@ -122,6 +129,7 @@ void DecoderBuilder::AddRouter(const Routing& r, PreDispatch& p) {
        W(r.sorted_experts), W(sends ? r.send_rows : kAbsent),
        W(sends ? r.send_prob : kAbsent), sends ? S(r.kept) : W(r.kept)});
   AddExpertBias(r, p);
+  Append(p.forward, {R(TakeReplay())});
   Append(p.dgrad,
          {R(dy_), R(x_), R(r.rstd2), R(r.xn2), R(r.scores), R(r.index),
           R(r.prob), R(r.row_of_slot), R(r.sorted_rows), R(r.sorted_experts),

@@ -39,6 +39,39 @@ TEST(DecoderTest, NamesAreUnique) {
   }
 }
 
+// The values of a node that a phase of it uses in one way.
+std::vector<int> UsedBy(const NodeDecl& node, Phase phase, Access access) {
+  std::vector<int> values;
+  for (const Arg& arg : node.Find(phase)->args) {
+    if (arg.access == access) values.push_back(arg.value);
+  }
+  return values;
+}
+
+TEST(DecoderTest, LoadWritesWhatEachRouterIsTold) {
+  Shape shape = WholeShape();
+  shape.replays_routing = true;
+  const ModelDecl model = DeclareDecoder(shape);
+  std::vector<int> told =
+      UsedBy(model.node(0, 0), Phase::kForward, Access::kWrite);
+  told.erase(told.begin(), told.begin() + 2);  // tokens and labels
+  ASSERT_EQ(told.size(), 2);                   // layers with experts
+  int router = 0;
+  for (const LayerDecl& layer : model.layers) {
+    for (const NodeDecl& node : layer.nodes) {
+      if (node.kind != NodeKind::kPreDispatch) continue;
+      const std::vector<int> read =
+          UsedBy(node, Phase::kForward, Access::kRead);
+      EXPECT_THAT(read, ::testing::Contains(told[router]));
+      EXPECT_THAT(read, ::testing::Not(::testing::Contains(told[1 - router])));
+      EXPECT_EQ(model.values[told[router]].max_bytes(),
+                shape.tokens * shape.top_k * SizeOf(DType::kI32));
+      ++router;
+    }
+  }
+  EXPECT_EQ(router, 2);
+}
+
 TEST(DecoderTest, EveryGradientIsWrittenAndEveryParameterRead) {
   for (bool tied : {false, true}) {
     Shape shape = WholeShape();

@@ -101,6 +101,13 @@ int64_t Shape::mla_weights() const {
   return q + kv + heads * mla.v_dim * hidden;
 }
 
+int64_t Shape::routers() const {
+  return std::count_if(layers.begin(), layers.end(),
+                       [](const LayerBlocks& blocks) {
+                         return Has(blocks, BlockKind::kExperts);
+                       });
+}
+
 Shape Shape::Of(int microbatch_index) const {
   Shape shape = *this;
   shape.microbatch = sequences_of(microbatch_index);
@@ -265,6 +272,7 @@ Shape ShapeOf(const v1::TrainingJob& job) {
   if (model.has_moe()) FillMoe(model.moe(), &shape);
   if (model.has_mamba()) shape.mamba = MambaOf(model.mamba());
   shape.balanced_routing = job.bench().balanced_routing();
+  shape.replays_routing = !job.replay_routing().empty();
   shape.compute_dtype = DTypeOf(job.precision().compute());
   shape.gradient_dtype = DTypeOf(job.precision().gradients());
   shape.sequence = job.data().sequence_length();

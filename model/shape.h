@@ -123,6 +123,7 @@ struct Shape {
   double capacity_factor = 0;   // of CapacityConfig; 0: no bound
   bool pad_to_capacity = false;
   bool balanced_routing = false;  // of BenchConfig
+  bool replays_routing = false;   // routers are told the experts of tokens
   bool shared_gate = false;       // of the shared expert
   Activation activation = Activation::kSwiglu;
   bool qkv_bias = false;
@@ -257,6 +258,8 @@ struct Shape {
   }
   // Whether what losses weigh depends on the tokens of a step.
   bool weighs_losses() const { return loss_mask || padding_mask; }
+  // Layers with experts.
+  int64_t routers() const;
   // Most rows the experts of one rank may get from its EP group: as many as
   // routing can send at all, or the job's own bound.
   int64_t max_received_rows() const;

@@ -307,6 +307,13 @@ std::vector<RelationCase> RunCases() {
        "bench.exchanges", "normal without", "no layer has experts"},
       {"output { gradients_step: 4 }", "output.gradients_step", "0 to steps",
        "gradients_step=4 but steps=3"},
+      {"replay_routing: 'a\\000b'", "replay_routing", "folder path",
+       "replay_routing=\"a\\x00b\" holds a zero byte"},
+      {"model { dense_layers: [0, 1] ffn_hidden_size: 8 } parallel { ep: 1 } "
+       "replay_routing: '/a'",
+       "replay_routing", "empty without", "no layer has experts"},
+      {"bench { balanced_routing: true } replay_routing: '/a'",
+       "replay_routing", "empty beside", "beside bench.balanced_routing"},
       {"model { dense_layers: [0, 1] ffn_hidden_size: 8 } parallel { ep: 1 } "
        "output { routing: true }",
        "output.routing", "false without", "no layer has experts"},

@@ -131,6 +131,23 @@ Finding CheckEvalIsOfWholeSteps(const Job& job) {
   return CheckWholeSteps(job, "eval.batches", job.eval().batches() > 0);
 }
 
+Finding CheckReplayPath(const Job& job) {
+  return CheckPath("replay_routing", job.replay_routing());
+}
+
+Finding CheckReplayHasExperts(const Job& job) {
+  if (job.replay_routing().empty() || MoeLayers(job.model()) > 0) return {};
+  return "replay_routing is set but no layer has experts";
+}
+
+Finding CheckReplayIsNotBalanced(const Job& job) {
+  if (job.replay_routing().empty() || !job.bench().balanced_routing()) {
+    return {};
+  }
+  return absl::StrCat("replay_routing=", Quoted(job.replay_routing()),
+                      " beside bench.balanced_routing");
+}
+
 // Field, other fields read, what is allowed, check.
 constexpr RelationRule kRules[] = {
     {"name", "",
@@ -148,6 +165,11 @@ constexpr RelationRule kRules[] = {
      CheckOneCheckpoint},
     {"output.trace_step", "steps", "0 to steps", CheckTraceStep},
     {"output.gradients_step", "steps", "0 to steps", CheckGradientsStep},
+    {"replay_routing", "", "a folder path of at most 4096 bytes",
+     CheckReplayPath},
+    {"replay_routing", "model", "empty without experts", CheckReplayHasExperts},
+    {"replay_routing", "bench.balanced_routing",
+     "empty beside balanced_routing", CheckReplayIsNotBalanced},
     {"output.routing", "model", "false without experts", CheckRouting},
     {"output.routing", "bench.exchanges", "false unless exchanges are normal",
      CheckRoutingIsOfWholeSteps},

@@ -6,7 +6,6 @@ namespace weft::schedule {
 namespace {
 
 constexpr UnsupportedField kUnsupportedFields[] = {
-    {"replay_routing"},
     {"model.mtp"},
     {"model.moe.overlap_shared_expert"},
     {"parallel.dispatcher", v1::DISPATCHER_FLEX},

@@ -18,6 +18,10 @@ constexpr WorkerRule kRules[] = {
      "a dataset of 0 and 1 with the sequences of prefix"},
     {"eval.batches", "batch.global_batch,data.prefix,data.validation_fraction",
      "at most the held-out samples / global_batch"},
+    {"replay_routing", "steps,model,batch,parallel.world,data.sequence_length",
+     "a folder with the routing of every step, from a job of as many ranks "
+     "with "
+     "the same layers, experts and microbatches"},
     {"init.hugging_face", "model", "a checkpoint of this model"},
     {"init.megatron", "model", "a checkpoint of this model"},
 };

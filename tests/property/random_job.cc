@@ -246,6 +246,7 @@ class Drawer {
     const bool experts =
         model.has_moe() && model.dense_layers_size() < model.num_layers();
     if (Chance(1, experts ? 4 : 100)) job_.mutable_output()->set_routing(true);
+    if (Chance(1, experts ? 10 : 100)) job_.set_replay_routing("/routing");
     if (Chance(1, 3)) {
       job_.mutable_eval()->set_batches(1);
       if (Chance(59, 60)) job_.mutable_data()->set_validation_fraction(0.1);
@@ -363,17 +364,22 @@ std::string BrokenRule(const v1::TrainingJob& job) {
     return "data.validation_fraction";
   }
   if (job.output().routing() && !HasExperts(model)) return "output.routing";
+  if (!job.replay_routing().empty() && !HasExperts(model)) {
+    return "replay_routing";
+  }
   if (job.output().taps_size() > 0 && job.output().tap_step() == 0) {
     return "output.taps";
   }
   return "";
 }
 
-// Routing of random weights may send more rows than a factor allows.
+// Routing of random weights may send more rows than a factor allows, and there
+// is no routing to replay.
 bool CanRun(const v1::TrainingJob& job) {
   constexpr int kLargestWorld = 4;
   return job.parallel().world() <= kLargestWorld &&
-         job.model().moe().max_rows_factor() == 0;
+         job.model().moe().max_rows_factor() == 0 &&
+         job.replay_routing().empty();
 }
 
 }  // namespace weft::tests

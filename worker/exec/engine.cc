@@ -41,7 +41,8 @@ absl::Status EngineImpl::ReadBatches(data::Split split, int64_t batch) {
     index += sequences * shape.world;
   }
   if (shape.weighs_losses()) FillLossTokens();
-  return absl::OkStatus();
+  return routing_replay_ == nullptr ? absl::OkStatus()
+                                    : ReadRouting(split, batch);
 }
 
 absl::Status EngineImpl::ReadSample(data::Split split, int64_t index,

@@ -26,6 +26,7 @@
 #include "worker/exec/lowering.h"
 #include "worker/exec/replica_check.h"
 #include "worker/exec/routing_log.h"
+#include "worker/exec/routing_replay.h"
 #include "worker/exec/stuck_check.h"
 #include "worker/layers/node_context.h"
 
@@ -84,11 +85,14 @@ class EngineImpl : public Engine {
   absl::Status InitializeConstants();
   absl::Status InitializeWeights();
   absl::Status PrepareGuards();
+  absl::Status PrepareRouting();
   std::vector<GradientPart> GradientParts() const;
   absl::Status LowerPrograms();
   Bindings MakeBindings();
 
   absl::Status ReadBatches(data::Split split, int64_t batch);
+  // Validation is not replayed.
+  absl::Status ReadRouting(data::Split split, int64_t batch);
   // Tokens of samples that count as labels, and those that are no padding.
   struct SampleTokens {
     int64_t counted = 0;
@@ -154,6 +158,7 @@ class EngineImpl : public Engine {
   std::unique_ptr<device::Buffer> batches_;
   std::unique_ptr<device::Buffer> loss_tokens_;  // with a mask
   std::vector<int32_t> mask_;                    // of one sample
+  std::unique_ptr<device::Buffer> routing_;      // when it is replayed
   std::unique_ptr<device::Buffer> control_;
   fsdp::ControlRecord control_layout_;
   layers::Constants constants_;
@@ -172,9 +177,10 @@ class EngineImpl : public Engine {
   StepProgram train_;
   StepProgram tapped_;  // nothing when the job taps nothing
   std::unique_ptr<LoweredProgram> eval_;
-  std::unique_ptr<RoutingLog> routing_log_;  // null: nobody asks for it
-  bool has_tapped_ = false;                  // its step has run
-  bool is_tapped_ = false;                   // the latest step was that
+  std::unique_ptr<RoutingLog> routing_log_;        // null: nobody asks for it
+  std::unique_ptr<RoutingReplay> routing_replay_;  // null: routers choose
+  bool has_tapped_ = false;                        // its step has run
+  bool is_tapped_ = false;                         // the latest step was that
   int64_t resident_bytes_ = 0;   // parameters, gradients, optimizer, staging
   int64_t workspace_bytes_ = 0;  // of streams; counted as staging, too
   int64_t gathered_bytes_ = 0;   // of the arena, at the peak of a step

@@ -1,4 +1,4 @@
-// What a rank leaves behind: weights, gradients, taps, routing, traces.
+// What a rank leaves behind: weights, gradients, taps, traces.
 #include <sched.h>
 #include <unistd.h>
 
@@ -69,19 +69,6 @@ absl::Status EngineImpl::WriteTaps(absl::string_view folder) {
   args.world = plan_.world.size;
   args.step = options_.job.output().tap_step();
   return WriteTapFile(tapped_.lowered->taps(), args, folder);
-}
-
-absl::Status EngineImpl::WriteRouting(absl::string_view folder) {
-  if (routing_log_ == nullptr || step_ == 0) {
-    return absl::FailedPreconditionError(
-        "there is no routing without output.routing and before a step");
-  }
-  const StepProgram& ran = is_tapped_ ? tapped_ : train_;
-  return routing_log_->Write(step_, ran.lowered->taps(), folder);
-}
-
-absl::Status EngineImpl::FinishRouting() {
-  return routing_log_ == nullptr ? absl::OkStatus() : routing_log_->Finish();
 }
 
 absl::Status EngineImpl::WriteTrace(const StepResult& result,

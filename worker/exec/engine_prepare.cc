@@ -89,10 +89,7 @@ absl::Status EngineImpl::Prepare() {
   RETURN_IF_ERROR(InitializeWeights());
   options_.initial_weights = nullptr;  // gone after Create
   RETURN_IF_ERROR(PrepareGuards());
-  if (!plan_.routing.empty()) {
-    routing_log_ = std::make_unique<RoutingLog>(
-        RoutingLayoutOf(plan_), options_.binding.rank, plan_.world.size);
-  }
+  RETURN_IF_ERROR(PrepareRouting());
   return LowerPrograms();
 }
 
@@ -387,6 +384,9 @@ Bindings EngineImpl::MakeBindings() {
   b.batches = reinterpret_cast<const int32_t*>(batches_->data());
   if (loss_tokens_ != nullptr) {
     b.loss_tokens = reinterpret_cast<const double*>(loss_tokens_->data());
+  }
+  if (routing_ != nullptr) {
+    b.routing = reinterpret_cast<const int32_t*>(routing_->data());
   }
   b.control_record = reinterpret_cast<double*>(control_->data());
   b.control_records = b.control_record + control_layout_.doubles();

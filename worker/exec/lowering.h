@@ -53,6 +53,9 @@ struct Bindings {
   // The samples of all microbatches, i32[sample_words] each, on the host.
   const int32_t* batches = nullptr;
   const double* loss_tokens = nullptr;  // see NodeContext, [microbatches, 3]
+  // What routers are told, microbatch by microbatch as NodeContext has it;
+  // null: they choose.
+  const int32_t* routing = nullptr;
   fsdp::ControlRecord control_layout;
   double* control_record = nullptr;
   double* control_records = nullptr;

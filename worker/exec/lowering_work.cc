@@ -93,6 +93,13 @@ absl::Status LoweredProgram::BindNode(const Program& program, int id) {
   if (b_.expert_biases != nullptr) {
     ctx.expert_bias = b_.expert_biases->OfLayer(op.layer);
   }
+  if (b_.routing != nullptr) {
+    ctx.routing = b_.routing;
+    for (int m = 0; m < op.microbatch; ++m) {
+      ctx.routing +=
+          plan.shape.routers() * plan.shape.Of(m).tokens * plan.shape.top_k;
+    }
+  }
   ctx.tag = TagOf(program, id);
   if (layer.moe) RETURN_IF_ERROR(BindWorkspace(ctx));
   if (IsExchange(node)) work.exchanged_bytes = b_.exchanged_bytes;

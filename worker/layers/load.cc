@@ -30,6 +30,12 @@ absl::Status LoadForward(const NodeContext& ctx, device::Stream& stream) {
     const int32_t* valid = sample + ctx.shape->sample_words() - sequence;
     CopyWords(valid, ctx.i32(args::kValid) + at, sequence, stream);
   }
+  if (!ctx.shape->replays_routing) return absl::OkStatus();
+  const int64_t choices = ctx.shape->tokens * ctx.shape->top_k;
+  for (int i = 0; i < ctx.shape->routers(); ++i) {
+    CopyWords(ctx.routing + i * choices, ctx.i32(args::kReplayIndex + i),
+              choices, stream);
+  }
   return absl::OkStatus();
 }
 

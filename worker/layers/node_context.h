@@ -65,6 +65,9 @@ struct NodeContext {
   int microbatch = 0;
   // load: host memory with the microbatch, i32[microbatch, sample_words].
   const int32_t* batch = nullptr;
+  // load, with routing that is replayed: host memory that the device can read,
+  // i32[routers, tokens, top_k].
+  const int32_t* routing = nullptr;
   // loss_weights: host memory that the device can read, f64[3]: this rank's
   // tokens that count as labels, in the microbatch and in the step, and its
   // valid tokens in the microbatch.

@@ -193,6 +193,7 @@ std::string ShapeName(const ::testing::TestParamInfo<SmallShape>& info) {
       info.param.router_loss.z > 0 ? "Z" : "",
       info.param.loss_mask ? "MaskedOverTokens" : "",
       info.param.dispatcher == model::Dispatcher::kAllToAll ? "" : "Gathered",
+      info.param.replays_routing ? "Replaying" : "",
       info.param.scaled ? "Scaled" : "", info.param.mla ? "Latent" : "",
       info.param.q_latent ? "Queries" : "", info.param.bf16 ? "Bf16" : "",
       FrozenName(info.param.frozen));
@@ -292,6 +293,11 @@ SmallShape Latent(SmallShape shape, bool q_latent) {
   return shape;
 }
 
+SmallShape Replaying(SmallShape shape) {
+  shape.replays_routing = true;
+  return shape;
+}
+
 SmallShape RouterLosses(model::RouterCoefficients router_loss) {
   SmallShape shape = Shared();
   shape.router_loss = router_loss;
@@ -308,9 +314,9 @@ INSTANTIATE_TEST_SUITE_P(
     Shapes, NodeContractTest,
     ::testing::Values(
         SmallShape(), Dense(), Shared(), RawTied(), Optional(),
-        SquaredRelu(Dense()), SquaredRelu(Optional()), Gelu(Dense()),
-        Gelu(Optional()), Sigmoid(Shared()),
-        Sigmoid(RouterLosses({1, 1, 1, 1})),
+        Replaying(RouterLosses({1, 1, 1, 1})), SquaredRelu(Dense()),
+        SquaredRelu(Optional()), Gelu(Dense()), Gelu(Optional()),
+        Sigmoid(Shared()), Sigmoid(RouterLosses({1, 1, 1, 1})),
         Sigmoid(RouterLosses({0, 0, 0, 1})),
         InGroups(RouterLosses({1, 1, 1, 1})), WithBias(RawTied()),
         InGroups(WithBias(RouterLosses({1, 1, 1, 1}))),

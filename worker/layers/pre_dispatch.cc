@@ -68,6 +68,7 @@ void Route(const NodeContext& ctx, device::Stream& stream) {
   router.counts = ctx.i32(pd::kCountsOut);
   router.bias = CopyBias(ctx, stream);
   if (s.plain_choices()) router.plain_index = ctx.i32(pd::kPlainIndex);
+  router.given = ctx.i32(pd::kReplayIndex);
   ops::RouterForward(router, stream);
   RouterLossForward(ctx, stream);
 }

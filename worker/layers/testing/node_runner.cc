@@ -117,6 +117,7 @@ model::Shape MakeShape(const SmallShape& small) {
   shape.loss_mask = small.loss_mask;
   shape.padding_mask = small.padding_mask;
   shape.token_loss = small.token_loss;
+  shape.replays_routing = small.replays_routing;
   shape.tie_embeddings = small.tied;
   shape.layers.assign(small.layers, {small.mamba ? model::BlockKind::kMamba
                                      : small.mla ? model::BlockKind::kMla
@@ -171,6 +172,7 @@ NodeRunner::NodeRunner(const model::Shape& shape, const std::string& frozen)
   param_memory_.resize(params_.size());
   writes_.resize(model_.params.size());
   FillBatch();
+  FillRouting();
   tables_.resize(shape.rotary_table_elements());
   BuildRotaryTables(shape, tables_.data());
   constants_ = RotaryTablesAt(shape, tables_.data());
@@ -204,6 +206,14 @@ void NodeRunner::FillBatch() {
     }
   }
   loss_tokens_ = {counted, counted, valid};
+}
+
+void NodeRunner::FillRouting() {
+  if (!shape_.replays_routing) return;
+  routing_.resize(shape_.routers() * shape_.tokens * shape_.top_k);
+  for (size_t i = 0; i < routing_.size(); ++i) {
+    routing_[i] = static_cast<int32_t>(i % shape_.experts);
+  }
 }
 
 NodeContext NodeRunner::Context(int layer, const model::PhaseDecl& phase) {
@@ -249,6 +259,7 @@ NodeContext NodeRunner::Context(int layer, const model::PhaseDecl& phase) {
   ctx.batch = batch_.data();
   ctx.loss_tokens = loss_tokens_.data();
   if (shape_.expert_bias) ctx.expert_bias = expert_bias_.data();
+  ctx.routing = routing_.data();
   ctx.workspace.sends = segments_.data();
   ctx.workspace.receives = segments_.data() + segments_.size() / 2;
   ctx.workspace.offsets = offsets_.data();

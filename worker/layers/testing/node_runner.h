@@ -54,8 +54,9 @@ struct SmallShape {
   bool q_latent = false;  // the next three are of it
   bool half_split = false;
   bool yarn = false;
-  bool padding_mask = false;  // the last token of each sequence is padding
+  bool padding_mask = false;     // the last token of each sequence is padding
   model::Dispatcher dispatcher = model::Dispatcher::kAllToAll;
+  bool replays_routing = false;  // tokens go to experts in turn
 };
 model::Shape MakeShape(const SmallShape& small);
 // For names of tests: what of its activation, its router and its padding is not
@@ -97,6 +98,7 @@ class NodeRunner {
   // The number that a value of one f64 holds.
   double Number(int value) const;
   void FillBatch();
+  void FillRouting();
   NodeContext Context(int layer, const model::PhaseDecl& phase);
   std::vector<std::byte> ParamMemory(int id) const;
 
@@ -112,6 +114,7 @@ class NodeRunner {
   std::vector<int> writes_;  // by param, since ClearGrads()
   std::vector<int32_t> batch_;
   std::vector<double> loss_tokens_;
+  std::vector<int32_t> routing_;
   std::vector<float> tables_;
   std::vector<float> expert_bias_;
   Constants constants_;
