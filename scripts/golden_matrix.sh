@@ -42,6 +42,10 @@ golden_refusals() {
 
 hugging_face_runs() {
   local order model size
+  for model in mixtral qwen3_moe; do
+    echo "$model --compute=bf16 --world=1"
+    echo "$model --compute=bf16 --world=2 --ep=2"
+  done
   for order in sequential combined_1f1b; do
     for model in llama mixtral qwen2_moe qwen3_moe; do
       for size in 1 2 4; do

@@ -2,6 +2,7 @@
 // without, the worker computes as the shipped one does.
 //
 //   expert_gradients  gradients of the experts' weights are doubled
+//   expert_gradients_fivefold
 //   clip              clipped gradients are 1% too large
 //   decay             weight decay applies to norms
 //   bias_correction   moments are corrected as in the step before
@@ -60,10 +61,12 @@ void FaultyAdamW(const AdamWArgs& args, device::Stream& stream) {
 
 void FaultyGroupedWgrad(const GroupedWgradArgs& args, device::Stream& stream) {
   RealGroupedWgrad(args, stream);
-  if (!HasFault("expert_gradients")) return;
+  int more = 0;
+  if (HasFault("expert_gradients")) more = 1;
+  if (HasFault("expert_gradients_fivefold")) more = 4;
   GroupedWgradArgs again = args;
   again.accumulate = true;
-  RealGroupedWgrad(again, stream);
+  for (; more > 0; --more) RealGroupedWgrad(again, stream);
 }
 
 }  // namespace weft::ops

@@ -160,17 +160,19 @@ class GoldenFaultTest : public ::testing::Test {
 
   // Runs `weftctl golden` on workers with a fault; the worst tensor or step of
   // each check that does not hold.
-  static std::map<std::string, std::string> BrokenBy(const char* fault) {
+  static std::map<std::string, std::string> BrokenBy(
+      const char* fault, const char* compute = "fp32", int checks = 5) {
     setenv("WEFT_FAULT", fault, /*overwrite=*/1);
     const auto cluster = StartCluster("tests/faults/faulty_worker");
     EXPECT_OK(cluster);
     if (!cluster.ok()) return {};
     const std::string log =
-        absl::StrCat(TestFolder(), "/golden", fault, ".log");
+        absl::StrCat(TestFolder(), "/golden", fault, compute, ".log");
     const auto golden = Subprocess::Start(
         {"client/weftctl", "--coordinator=" + (*cluster)->address(), "golden",
          ModelFolder(), "--work=" + TestFolder(), "--world=2", "--ep=2",
-         "--microbatch=1", "--output=json"},
+         "--microbatch=1", absl::StrCat("--compute=", compute),
+         "--output=json"},
         log);
     EXPECT_OK(golden);
     if (!golden.ok()) return {};
@@ -183,7 +185,7 @@ class GoldenFaultTest : public ::testing::Test {
       ++rows;
       if (!row["holds"]) broken[row["check"]] = row["worst"];
     }
-    EXPECT_EQ(rows, 5) << ReadFile(log);
+    EXPECT_EQ(rows, checks) << ReadFile(log);
     EXPECT_EQ(code, broken.empty() ? 0 : 1);
     return broken;
   }
@@ -214,6 +216,16 @@ TEST_F(GoldenFaultTest, ABiasCorrectionThatIsAStepLateChangesParameters) {
   EXPECT_THAT(BrokenBy("bias_correction"),
               AllOf(Contains(Key("change of parameters")),
                     Not(Contains(Key("gradients")))));
+}
+
+TEST_F(GoldenFaultTest, InBf16BothChecksHold) {
+  EXPECT_THAT(BrokenBy("", "bf16", 2), IsEmpty());
+}
+
+// Doubled they are 1.3% of all gradients of this model.
+TEST_F(GoldenFaultTest, FivefoldExpertGradientsAreOffInBf16) {
+  EXPECT_THAT(BrokenBy("expert_gradients_fivefold", "bf16", 2),
+              Contains(Pair("all gradients in bf16", HasSubstr(".experts."))));
 }
 
 }  // namespace
