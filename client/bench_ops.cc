@@ -41,8 +41,8 @@ double LeastSeconds(const schedule::Plan& plan, const Op& op,
 }
 
 std::string RateText(double rate, bool is_in_flops) {
-  return is_in_flops ? absl::StrFormat("%.1f TFLOP/s", rate * 1e-12)
-                     : absl::StrFormat("%.1f GB/s", rate * 1e-9);
+  return is_in_flops ? absl::StrFormat("%.3g TFLOP/s", rate * 1e-12)
+                     : absl::StrFormat("%.3g GB/s", rate * 1e-9);
 }
 
 }  // namespace
