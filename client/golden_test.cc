@@ -15,6 +15,7 @@
 #include "client/golden_bf16.h"
 #include "client/golden_case.h"
 #include "client/golden_check.h"
+#include "client/golden_tensors.h"
 #include "data/format/indexed_dataset.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -200,6 +201,37 @@ class GoldenTest : public ::testing::Test {
   const Values gradients_ = MakeValues(0.25f);
   const Values final_ = MakeValues(1.001f);
 };
+
+// Hugging Face's references have biases of experts beside gradients, as they
+// are; Megatron-Core's have none there.
+TEST_F(GoldenTest, BiasesOfExpertsMayLieBesideGradients) {
+  ASSERT_OK_AND_ASSIGN(GoldenCase golden, ReadGoldenCase(model()));
+  golden.biases.emplace_back().name = "layers.0.expert_bias";
+  golden.names = [names = golden.names](const model::ParamDecl& param)
+      -> absl::StatusOr<std::vector<checkpoint::TensorSlice>> {
+    if (param.name != "layers.0.expert_bias") return names(param);
+    return std::vector<checkpoint::TensorSlice>{
+        checkpoint::WholeTensor("bias", {2})};
+  };
+  const auto write = [&](const Values& values, const std::string& name) {
+    const std::vector<float> bias = {1, 2};
+    checkpoint::SafetensorsWriter writer;
+    for (const Piece& piece : Pieces()) {
+      ASSERT_OK(writer.Add(piece.tensor, DType::kF32, piece.shape,
+                           values.at(piece.tensor).data()));
+    }
+    ASSERT_OK(writer.Add("bias", DType::kF32, {2}, bias.data()));
+    ASSERT_OK(writer.Write(absl::StrCat(model(), "/", name)));
+  };
+  write(initial_, "model.safetensors");
+  EXPECT_THAT(CheckReference(golden),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("params_step3.safetensors: bias is absent")));
+  write(final_, "params_step3.safetensors");
+  EXPECT_OK(CheckReference(golden));
+  write(gradients_, "grads_step0.safetensors");
+  EXPECT_OK(CheckReference(golden));
+}
 
 // What no job may have is told as the rules of jobs say it, before weights are
 // looked at.

@@ -17,8 +17,8 @@ megatron_runs() {
   local order model
   for order in sequential combined_1f1b; do
     for model in aux_softmax_pre aux_softmax_post capacity_drop capacity_pad \
-      global_aux hybrid_mamba padding_mask seq_aux_sigmoid_bias \
-      shared_gate tied_embeddings; do
+      global_aux hybrid_mamba hybrid_mlp_attn mla_moe mla_moe_yarn \
+      padding_mask seq_aux_sigmoid_bias shared_gate tied_embeddings; do
       echo "$model --schedule=$order --world=1"
       # A capacity is of the tokens of a rank, and one of the microbatches of
       # global_aux is a single sequence.
@@ -61,6 +61,11 @@ hugging_face_runs() {
       # Six experts cannot be divided over four ranks.
       if [[ "$model" == qwen2_moe ]]; then continue; fi
       echo "$model --schedule=$order --world=4 --ep=4"
+    done
+    for model in deepseek_v3 nemotron_h; do
+      echo "$model --schedule=$order --world=1"
+      echo "$model --schedule=$order --world=2 --ep=2"
+      echo "$model --schedule=$order --world=4 --ep=2"
     done
   done
 }
