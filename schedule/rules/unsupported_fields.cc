@@ -7,6 +7,8 @@ namespace {
 
 constexpr UnsupportedField kUnsupportedFields[] = {
     {"model.mtp"},
+    {"model.mamba.norm_over_all_groups"},
+    {"model.padding_token"},
     {"model.moe.overlap_shared_expert"},
     {"parallel.dispatcher", v1::DISPATCHER_FLEX},
     {"schedule.recompute"},
