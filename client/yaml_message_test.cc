@@ -131,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(
               "num_layers, attention, ffn_hidden_size, moe, dense_layers, "
               "tie_embeddings, norm_epsilon, init_std, mlp_activation, "
               "pattern, mla, mamba, mtp, embedding_multiplier, "
-              "residual_multiplier, logits_divisor"}},
+              "residual_multiplier, logits_divisor, padding_token"}},
         Case{"Twice",
              "steps: 1\nseed: 2\nsteps: 1\n",
              {"f:3:1: steps: is given twice"}},
