@@ -47,17 +47,17 @@ class RouterLossOfValidTokens : public ::testing::Test {
     const Floats totals(counts.begin(), counts.begin() + kExperts);
     if (in_groups) {
       GroupBalanceGrad({kGroups, kTokens, kExperts, 0.3, counts.data(),
-                        d_scores.data(), false, &half_, valid},
+                        d_scores.data(), false, half_.data(), valid},
                        InlineStream());
     } else {
       BalanceGrad({kAll, kExperts, 0.3, totals.data(), d_scores.data(), false,
-                   &half_, valid},
+                   half_.data(), valid},
                   InlineStream());
     }
     return d_scores;
   }
 
-  const float half_ = 0.5f;
+  const Floats half_ = {0.5f};
   const Floats logits_;
   Floats scores_;
   Ints index_, valid_;
@@ -106,7 +106,7 @@ TEST_F(RouterLossOfValidTokens, GroupsCountNoChoiceThatIsNone) {
   Ints counts(expected.size(), -1);
   Doubles loss = {NAN};
   GroupBalanceLoss({kGroups, kTokens, kExperts, kTopK, 0.3, scores_.data(),
-                    index.data(), counts.data(), loss.data(), &half_},
+                    index.data(), counts.data(), loss.data(), half_.data()},
                    InlineStream());
   EXPECT_EQ(counts, expected);
   EXPECT_NEAR(loss[0] / sum, 1, 1e-12);
@@ -118,8 +118,9 @@ TEST_F(RouterLossOfValidTokens, BalanceLossTakesAWeight) {
   Doubles losses = {NAN, NAN};
   BalanceLoss({kExperts, 0.3, counts.data(), sums.data(), &losses[0]},
               InlineStream());
-  BalanceLoss({kExperts, 0.3, counts.data(), sums.data(), &losses[1], &half_},
-              InlineStream());
+  BalanceLoss(
+      {kExperts, 0.3, counts.data(), sums.data(), &losses[1], half_.data()},
+      InlineStream());
   EXPECT_DOUBLE_EQ(losses[1], losses[0] / 2);
 }
 
@@ -148,12 +149,12 @@ TEST_F(RouterLossOfValidTokens, ZLossAndItsGradientFromLogits) {
   const Doubles logits = testing::ToDoubles(logits_);
   Floats lse = Unwritten(kAll);
   Doubles loss = {NAN};
-  ZLoss({kAll, kExperts, 0.3, logits_.data(), lse.data(), loss.data(), &half_,
-         valid_.data()},
+  ZLoss({kAll, kExperts, 0.3, logits_.data(), lse.data(), loss.data(),
+         half_.data(), valid_.data()},
         InlineStream());
   EXPECT_NEAR(loss[0] / of(logits), 1, 1e-13);
   Floats grad(logits_.size());
-  ZGrad({kAll, kExperts, 0.3, lse.data(), nullptr, grad.data(), &half_,
+  ZGrad({kAll, kExperts, 0.3, lse.data(), nullptr, grad.data(), half_.data(),
          valid_.data(), logits_.data()},
         InlineStream());
   Doubles expected(logits.size());
