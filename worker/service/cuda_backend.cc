@@ -7,10 +7,10 @@
 
 #include "base/logging.h"
 #include "base/status_macros.h"
+#include "kernels/comm/host_address.h"
 #include "kernels/comm/nccl/nccl.h"
 #include "kernels/comm/nccl/nccl_version.h"
 #include "kernels/comm/nvlink/nvlink.h"
-#include "kernels/comm/nvlink/nvlink_address.h"
 #include "kernels/device/cuda/cuda_device.h"
 #include "kernels/ops/libraries/libraries.h"
 #include "worker/service/auto_transport.h"
@@ -40,7 +40,7 @@ class CudaTransport : public Transport {
 
 absl::StatusOr<Topology> TopologyOf(int ordinal) {
   Topology topology;
-  ASSIGN_OR_RETURN(topology.host, comm::nvlink::HostIdentity());
+  ASSIGN_OR_RETURN(topology.host, comm::HostIdentity());
   ASSIGN_OR_RETURN(device::CudaNeighbours at, device::NeighboursOf(ordinal));
   topology.device = std::move(at.device);
   topology.peers = std::move(at.peers);

@@ -7,7 +7,7 @@
 #include "base/status_macros.h"
 #include "kernels/comm/collective.h"
 #include "kernels/comm/cuda/communicator.h"
-#include "kernels/comm/nvlink/nvlink_address.h"
+#include "kernels/comm/host_address.h"
 #include "kernels/comm/nvlink/nvlink_communicator.h"
 #include "kernels/comm/nvlink/shared_board.h"
 #include "kernels/device/cuda/core.h"
@@ -33,13 +33,13 @@ absl::Status CheckOptions(const NvlinkTransportOptions& options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<nvlink::Address> OwnAddress(
-    const NvlinkTransportOptions& options) {
-  nvlink::Address address;
+absl::StatusOr<HostAddress> OwnAddress(const NvlinkTransportOptions& options) {
+  HostAddress address;
+  address.transport = "nvlink";
   address.stream = options.name;
   address.rank = options.rank;
   address.world = options.world;
-  ASSIGN_OR_RETURN(address.host, nvlink::HostIdentity());
+  ASSIGN_OR_RETURN(address.host, HostIdentity());
   return address;
 }
 
@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<NvlinkTransport>> NvlinkTransport::Create(
     NvlinkTransportOptions options) {
   RETURN_IF_ERROR(CheckOptions(options));
   RETURN_IF_ERROR(UseDevice(options.ordinal));
-  ASSIGN_OR_RETURN(nvlink::Address address, OwnAddress(options));
+  ASSIGN_OR_RETURN(HostAddress address, OwnAddress(options));
   ASSIGN_OR_RETURN(auto own, nvlink::SharedBoard::Create(),
                    _ << "transport " << options.name);
   address.place = own->place();
@@ -68,7 +68,7 @@ absl::StatusOr<std::unique_ptr<NvlinkTransport>> NvlinkTransport::Create(
       cuda::Link{std::move(dog), cuda::Staging(options.device)});
   return absl::WrapUnique(new NvlinkTransport(std::move(options),
                                               std::move(link), std::move(own),
-                                              nvlink::FormatAddress(address)));
+                                              FormatAddress(address)));
 }
 
 NvlinkTransport::NvlinkTransport(NvlinkTransportOptions options,
@@ -96,12 +96,12 @@ absl::Status NvlinkTransport::Connect(absl::Span<const std::string> addresses) {
                      " addresses for a world of ", options_.world));
   }
   RETURN_IF_ERROR(UseDevice(options_.ordinal));
-  ASSIGN_OR_RETURN(nvlink::Address expected, OwnAddress(options_));
+  ASSIGN_OR_RETURN(HostAddress expected, OwnAddress(options_));
   std::vector<std::shared_ptr<nvlink::SharedBoard>> boards;
   for (int peer = 0; peer < options_.world; ++peer) {
     expected.rank = peer;
     ASSIGN_OR_RETURN(
-        const std::string place, nvlink::ParsePlace(addresses[peer], expected),
+        const std::string place, ParsePlace(addresses[peer], expected),
         _ << "transport " << options_.name << " of rank " << options_.rank);
     if (peer == options_.rank) {
       boards.push_back(own_);

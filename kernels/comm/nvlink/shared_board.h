@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/comm/nvlink/board.h"
-#include "kernels/comm/nvlink/shared_region.h"
+#include "kernels/comm/shared_region.h"
 
 namespace weft::comm::nvlink {
 

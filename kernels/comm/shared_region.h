@@ -1,6 +1,6 @@
 // Memory that processes of one host share.
-#ifndef WEFT_KERNELS_COMM_NVLINK_SHARED_REGION_H_
-#define WEFT_KERNELS_COMM_NVLINK_SHARED_REGION_H_
+#ifndef WEFT_KERNELS_COMM_SHARED_REGION_H_
+#define WEFT_KERNELS_COMM_SHARED_REGION_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace weft::comm::nvlink {
+namespace weft::comm {
 
 // Zero-filled when created. It has no name in a file system, so nothing is left
 // of it when the processes that have opened it are gone.
@@ -45,6 +45,6 @@ class SharedRegion {
   const int64_t bytes_;
 };
 
-}  // namespace weft::comm::nvlink
+}  // namespace weft::comm
 
-#endif  // WEFT_KERNELS_COMM_NVLINK_SHARED_REGION_H_
+#endif  // WEFT_KERNELS_COMM_SHARED_REGION_H_

@@ -1,4 +1,4 @@
-#include "kernels/comm/nvlink/shared_region.h"
+#include "kernels/comm/shared_region.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft::comm::nvlink {
+namespace weft::comm {
 namespace {
 
 using ::testing::HasSubstr;
@@ -45,4 +45,4 @@ TEST(SharedRegionTest, OtherSizesAndPlacesThatAreGoneAreNamed) {
 }
 
 }  // namespace
-}  // namespace weft::comm::nvlink
+}  // namespace weft::comm

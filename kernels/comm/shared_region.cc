@@ -1,4 +1,4 @@
-#include "kernels/comm/nvlink/shared_region.h"
+#include "kernels/comm/shared_region.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -10,11 +10,11 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 
-namespace weft::comm::nvlink {
+namespace weft::comm {
 
 absl::StatusOr<std::unique_ptr<SharedRegion>> SharedRegion::Create(
     int64_t bytes) {
-  const int fd = ::memfd_create("weft-nvlink", MFD_CLOEXEC);
+  const int fd = ::memfd_create("weft-shared", MFD_CLOEXEC);
   if (fd < 0 || ::ftruncate(fd, bytes) != 0) {
     const int error = errno;
     if (fd >= 0) ::close(fd);
@@ -64,4 +64,4 @@ std::string SharedRegion::place() const {
   return absl::StrCat("/proc/", ::getpid(), "/fd/", fd_);
 }
 
-}  // namespace weft::comm::nvlink
+}  // namespace weft::comm

@@ -1,4 +1,4 @@
-#include "kernels/comm/nvlink/nvlink_address.h"
+#include "kernels/comm/host_address.h"
 
 #include <string>
 
@@ -7,14 +7,15 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace weft::comm::nvlink {
+namespace weft::comm {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-Address ExampleAddress() {
-  Address address;
+HostAddress ExampleAddress() {
+  HostAddress address;
+  address.transport = "nvlink";
   address.stream = "ep";
   address.rank = 2;
   address.world = 4;
@@ -24,7 +25,7 @@ Address ExampleAddress() {
 }
 
 TEST(AddressTest, PlaceComesThrough) {
-  Address expected = ExampleAddress();
+  HostAddress expected = ExampleAddress();
   expected.place = "";
   EXPECT_THAT(ParsePlace(FormatAddress(ExampleAddress()), expected),
               IsOkAndHolds(std::string("/proc/17/fd/9")));
@@ -32,13 +33,13 @@ TEST(AddressTest, PlaceComesThrough) {
 
 TEST(AddressTest, AnotherRankStreamWorldOrHostIsRefusedNamingBoth) {
   const std::string text = FormatAddress(ExampleAddress());
-  Address others[4] = {ExampleAddress(), ExampleAddress(), ExampleAddress(),
-                       ExampleAddress()};
+  HostAddress others[4] = {ExampleAddress(), ExampleAddress(), ExampleAddress(),
+                           ExampleAddress()};
   others[0].rank = 3;
   others[1].stream = "gather";
   others[2].world = 5;
   others[3].host = "77aa";
-  for (const Address& other : others) {
+  for (const HostAddress& other : others) {
     EXPECT_THAT(ParsePlace(text, other),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          AllOf(HasSubstr("stream=ep rank=2 world=4 host=3c1e"),
@@ -53,4 +54,4 @@ TEST(HostIdentityTest, IsTheSameEachTime) {
 }
 
 }  // namespace
-}  // namespace weft::comm::nvlink
+}  // namespace weft::comm

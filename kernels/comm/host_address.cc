@@ -1,4 +1,4 @@
-#include "kernels/comm/nvlink/nvlink_address.h"
+#include "kernels/comm/host_address.h"
 
 #include <fstream>
 
@@ -6,11 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
-namespace weft::comm::nvlink {
+namespace weft::comm {
 namespace {
 
-std::string Header(const Address& address) {
-  return absl::StrCat("weft.nvlink.1 stream=", address.stream,
+std::string Header(const HostAddress& address) {
+  return absl::StrCat("weft.", address.transport, ".1 stream=", address.stream,
                       " rank=", address.rank, " world=", address.world,
                       " host=", address.host, "\n");
 }
@@ -25,19 +25,20 @@ absl::StatusOr<std::string> HostIdentity() {
   return absl::InternalError(absl::StrCat("cannot read ", path));
 }
 
-std::string FormatAddress(const Address& address) {
+std::string FormatAddress(const HostAddress& address) {
   return Header(address) + address.place;
 }
 
 absl::StatusOr<std::string> ParsePlace(absl::string_view text,
-                                       const Address& expected) {
+                                       const HostAddress& expected) {
   const std::string header = Header(expected);
   if (absl::ConsumePrefix(&text, header)) return std::string(text);
   const absl::string_view begin = text.substr(0, text.find('\n'));
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the address in place ", expected.rank, " begins with \"",
-      begin.substr(0, 200), "\", not with \"", absl::StripSuffix(header, "\n"),
-      "\"; NVLink connects transports of one stream on one host"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("the address in place ", expected.rank, " begins with \"",
+                   begin.substr(0, 200), "\", not with \"",
+                   absl::StripSuffix(header, "\n"), "\"; ", expected.transport,
+                   " connects transports of one stream on one host"));
 }
 
-}  // namespace weft::comm::nvlink
+}  // namespace weft::comm
