@@ -28,7 +28,8 @@ double LeastSeconds(const schedule::Plan& plan, const Op& op,
   const bool is_node = op.kind == schedule::OpKind::kNode;
   const bool is_grouped = is_node && plan.model.node(op.layer, op.node).kind ==
                                          model::NodeKind::kExperts;
-  const bool is_forward = op.phase == model::Phase::kForward;
+  const bool is_forward = op.phase == model::Phase::kForward ||
+                          op.phase == model::Phase::kRecompute;
   const double products =
       size.flops / (is_grouped ? ceilings.grouped_gemm : ceilings.gemm);
   const double attention =

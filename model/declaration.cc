@@ -51,6 +51,8 @@ const char* Name(Phase phase) {
       return "dgrad";
     case Phase::kWgrad:
       return "wgrad";
+    case Phase::kRecompute:
+      return "recompute";
   }
   return "?";
 }

@@ -14,6 +14,7 @@
 
 #include "base/dtype.h"
 #include "base/uniform.h"
+#include "model/recompute_part.h"
 
 namespace weft::model {
 
@@ -41,7 +42,12 @@ const char* Name(NodeKind kind);
 // Whether a layer with experts computes this before their rows leave.
 bool IsBeforeDispatch(NodeKind kind);
 
-enum class Phase : uint8_t { kForward, kDgrad, kWgrad };
+enum class Phase : uint8_t {
+  kForward,
+  kDgrad,
+  kWgrad,
+  kRecompute,  // steps of forward that run again, before backward reads of them
+};
 const char* Name(Phase phase);
 
 // What a node phase mainly occupies; the schedule maps it to a stream.
@@ -129,6 +135,8 @@ struct PhaseDecl {
   // Of an exchange of static sizes: what a rank sends to each other rank of its
   // EP group.
   double bytes_to_peer = 0;
+  // Bit i: step i of NodeDecl::steps runs. Of a forward all do.
+  uint32_t steps = ~0u;
 
   // A layer's options leave some args and parameters out, while its node
   // function knows them by fixed numbers. For each number: the index into the
@@ -138,9 +146,28 @@ struct PhaseDecl {
   std::vector<int> grad_slots;
 };
 
+// A part of a node's forward that can run again by itself. Args and parameters
+// are named by the numbers that forward's node function knows them by; those
+// that are left out there are left out here.
+struct StepDecl {
+  RecomputePart part = RecomputePart::kNone;
+  // What it reads, that of steps before it included, what it writes, and its
+  // scratch.
+  std::vector<int> reads = {};
+  std::vector<int> writes = {};
+  std::vector<int> scratch = {};
+  std::vector<int> params = {};
+  // As of PhaseDecl.
+  double flops = 0;
+  double attention_flops = 0;
+  double bytes_to_peer = 0;
+};
+
 struct NodeDecl {
   NodeKind kind = NodeKind::kLoad;
   std::vector<PhaseDecl> phases;
+  // Of forward, in order. One that writes nothing never runs again.
+  std::vector<StepDecl> steps;
   // The wgrad phase may run any time after the dgrad phase; else right after
   // it.
   bool wgrad_can_wait = true;

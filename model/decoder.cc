@@ -9,6 +9,7 @@
 
 #include "model/decoder_builder.h"
 #include "model/pattern.h"
+#include "model/recompute.h"
 
 namespace weft::model {
 void DecoderBuilder::EmbeddingLayer() {
@@ -131,7 +132,9 @@ ModelDecl DecoderBuilder::Build() {
   EmbeddingLayer();
   for (int i = 0; i < s_.layers.size(); ++i) DecoderLayer(i);
   HeadLayer();
-  return out_.Take(s_.tokens);
+  ModelDecl model = out_.Take(s_.tokens);
+  AddRecompute(s_.recompute, model);
+  return model;
 }
 
 ModelDecl DeclareDecoder(const Shape& shape) {

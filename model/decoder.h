@@ -22,6 +22,9 @@ ModelDecl DeclareDecoder(const Shape& shape);
 // outputs of the first projection of a feed-forward of width F: 2F, gate and
 // up, with SwiGLU, else F.
 //
+// Each Step is a step of forward, see StepDecl. A phase kRecompute has the args
+// and the parameters of forward, as far as its steps use them.
+//
 // What is said to be gathered is present where Shape::gathers_tokens(): a rank
 // has the tokens of all ranks of its EP group, [G] = ep*T, those of rank 0
 // first, and of them the rows of its own experts, [L] of them.
@@ -74,6 +77,7 @@ enum Forward {
   kScratch,  // scratch, see ops::AttentionScratchElements
   kY,        // write [T,H] x + residual_multiplier * out_proj(attn)
 };
+enum Step { kNormStep, kProjectStep, kCoreStep, kOutStep };
 enum Dgrad {
   kDDy,           // read [T,H]
   kDX,            // read x
@@ -120,6 +124,7 @@ enum Forward {
   kScratch,    // scratch f32, see ops::SsmScanForwardScratchElements
   kY,          // write [T,H] x + out_proj(gated)
 };
+enum Step { kNormStep, kInStep, kMixStep, kOutStep };
 enum Dgrad {
   kDDy,             // read [T,H]
   kDX,              // read x
@@ -178,7 +183,7 @@ enum Forward {
   kKvLatent,     // write [T,L]
   kKvRstd,       // write [T]
   kKvNormed,     // write [T,L] kv_norm(latent)
-  kKRope,        // scratch [T,r]
+  kKRope,        // write [T,r]
   kKv,           // scratch [T,n(P+v)]
   kQkv,          // write [T,n(2(P+r)+v)] after rotary
   kAttnOut,      // write [T,nv]
@@ -186,6 +191,7 @@ enum Forward {
   kAttnScratch,  // scratch, see ops::AttentionForwardScratchElements
   kY,            // write [T,H] x + residual_multiplier * out(attn)
 };
+enum Step { kNormStep, kLatentStep, kUpStep, kCoreStep, kOutStep };
 enum Dgrad {
   kDDy,             // read [T,H]
   kDX,              // read x
@@ -288,6 +294,13 @@ enum Forward {
   kSharedAct,   // write [T,shared]
   kSharedOut,   // write [T,H]
   kSharedGate,  // write [T] sigmoid(gate_w . xn2); gated only
+};
+enum Step {
+  kNormStep,
+  kRouteStep,
+  kSendStep,
+  kSharedStep,
+  kSharedDownStep,
 };
 enum Dgrad {
   kDDy,             // read [T,H]
@@ -392,6 +405,7 @@ enum Forward {
   kAllRows,     // scratch [G,H]
   kAllProb,     // scratch [G,k]
 };
+enum Step { kRowsStep, kProbStep };
 enum Dgrad {
   kDRowsGrad,      // read [R,H]
   kDProbGrad,      // read [R]
@@ -411,6 +425,7 @@ namespace experts {
 // When tokens are gathered, offsets are read instead of counts.
 // read rows [R,H], prob [R], counts; write up [R,U(F)], act [R,F], out [R,H]
 enum Forward { kRows, kProb, kAll, kUp, kAct, kOut, kOffsets };
+enum Step { kUpStep, kActStep, kDownStep };
 // read d_out [R,H], up, prob, counts; scratch d_act [R,F]; write
 // d_up [R,U(F)], d_rows [R,H], d_prob [R]
 enum Dgrad {
@@ -463,6 +478,7 @@ enum Dgrad {
 namespace mlp {
 // read x; write rstd2, xn2, up [T,U(F)], act [T,F], y [T,H]
 enum Forward { kX, kRstd2, kXn2, kUp, kAct, kY };
+enum Step { kNormStep, kUpStep, kActStep, kDownStep };
 // read dy, x, rstd2, xn2, up; scratch d_act [T,F], d_xn2 [T,H]; write
 // d_up [T,U(F)], dx [T,H], [branch_grad]
 enum Dgrad {

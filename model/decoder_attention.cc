@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/decoder.h"
 #include "model/decoder_builder.h"
 
 namespace weft::model {
@@ -22,6 +23,25 @@ double DecoderBuilder::ProjectionFlops() const {
 // Two products over the causal half of the scores.
 double DecoderBuilder::ScoreFlops() const {
   return 2.0 * s_.tokens * s_.sequence * s_.heads * s_.head_dim;
+}
+
+std::vector<StepDecl> DecoderBuilder::AttentionSteps() const {
+  namespace at = attention;
+  const double of_column = 2.0 * s_.tokens * s_.hidden;
+  StepDecl norm = {RecomputePart::kNorm, {at::kX}, {at::kRstd, at::kXn}};
+  norm.params = {at::kNorm1};
+  StepDecl project = {
+      RecomputePart::kNone, {at::kXn}, {at::kQk, at::kQkRstd, at::kQkv}};
+  project.params = {at::kQkvW, at::kQkvB, at::kQNorm, at::kKNorm};
+  project.flops = of_column * s_.qkv_columns();
+  StepDecl core = {
+      RecomputePart::kAttentionCore, {at::kQkv}, {at::kAttnOut, at::kLse}};
+  core.scratch = {at::kScratch};
+  core.attention_flops = ScoreFlops();
+  StepDecl out = {RecomputePart::kNone, {at::kX, at::kAttnOut}, {at::kY}};
+  out.params = {at::kOutW, at::kOutB};
+  out.flops = of_column * s_.heads * s_.head_dim;
+  return {norm, project, core, out};
 }
 
 void DecoderBuilder::Attention() {
@@ -66,7 +86,9 @@ void DecoderBuilder::Attention() {
               params, {norm1, q_norm, k_norm}, ProjectionFlops());
   forward.attention_flops = ScoreFlops();
   dgrad.attention_flops = ScoreFlops();
-  out_.AddNode(NodeKind::kAttention).phases = {
+  NodeDecl& node = out_.AddNode(NodeKind::kAttention);
+  node.steps = AttentionSteps();
+  node.phases = {
       std::move(forward), std::move(dgrad),
       Compute(Phase::kWgrad, {R(xn), R(qkv_grad), R(attn), R(BranchGrad())}, {},
               {qkv_w, out_w, qkv_b, out_b}, ProjectionFlops())};

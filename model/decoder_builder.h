@@ -38,7 +38,7 @@ class DecoderBuilder {
     int q_down = kAbsent, q_norm = kAbsent;
   };
   struct MlaValues {
-    int rstd, xn, kv_latent, kv_rstd, kv_normed, qkv, attn, lse;
+    int rstd, xn, kv_latent, kv_rstd, kv_normed, k_rope, qkv, attn, lse;
     int q_grad, kv_grad, kv_latent_grad, k_rope_grad;
     int q_latent = kAbsent, q_rstd = kAbsent, q_normed = kAbsent;
     int q_latent_grad = kAbsent;
@@ -123,14 +123,20 @@ class DecoderBuilder {
   void HeadLayer();
   // Each declares the block from x_ to y_ and from dy_ to dx_.
   void Attention();
+  std::vector<StepDecl> AttentionSteps() const;
   void Mamba();
+  std::vector<StepDecl> MambaSteps() const;
+  double StateFlops() const;
   void LatentAttention();
   MlaParams DeclareMlaParams();
   MlaValues DeclareMlaValues();
   PhaseDecl MlaForward(const MlaValues& v, const std::vector<int>& params);
   PhaseDecl MlaDgrad(const MlaValues& v, const std::vector<int>& params,
                      const std::vector<int>& grads);
+  std::vector<StepDecl> MlaSteps() const;
+  double MlaScoreFlops() const;
   void Mlp();
+  std::vector<StepDecl> MlpSteps() const;
   void MixtureOfExperts();
   MambaParams DeclareMambaParams();
   Routing DeclareRouting();
@@ -147,12 +153,15 @@ class DecoderBuilder {
   void AddRouterLosses(const Routing& r, PreDispatch& p);
   void AddSharedExpert(const Routing& r, PreDispatch& p);
   void AddPreDispatch(const PreDispatch& p);
+  std::vector<StepDecl> PreDispatchSteps() const;
   // The experts that the next router is told; kAbsent: it chooses.
   int TakeReplay();
   void Counts(const Routing& r);
   void Dispatch(const Routing& r);
   void DispatchGathered(const Routing& r);
+  std::vector<StepDecl> DispatchSteps() const;
   void Experts(const Routing& r);
+  std::vector<StepDecl> ExpertsSteps() const;
   void Balance(const Routing& r);
   void Combine(const Routing& r);
   static int64_t AttentionScratch(int64_t sequence, int64_t head_dim);

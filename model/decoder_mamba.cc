@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "model/decoder.h"
 #include "model/decoder_builder.h"
 
 namespace weft::model {
@@ -60,6 +61,33 @@ DecoderBuilder::MambaParams DecoderBuilder::DeclareMambaParams() {
   return p;
 }
 
+std::vector<StepDecl> DecoderBuilder::MambaSteps() const {
+  namespace args = mamba;
+  const MambaShape& m = s_.mamba;
+  const double of_column = 2.0 * s_.tokens * s_.hidden;
+  StepDecl norm = {RecomputePart::kNorm, {args::kX}, {args::kRstd, args::kXn}};
+  norm.params = {args::kNorm};
+  StepDecl in = {RecomputePart::kNone, {args::kXn}, {args::kProjected}};
+  in.params = {args::kInW, args::kInB};
+  in.flops = of_column * m.projected_columns();
+  StepDecl mix = {RecomputePart::kNone,
+                  {args::kProjected},
+                  {args::kConv, args::kScan, args::kGatedRstd, args::kGated}};
+  mix.scratch = {args::kScratch};
+  mix.params = {args::kConvW, args::kConvB, args::kDtBias,
+                args::kALog,  args::kD,     args::kGatedNorm};
+  mix.attention_flops = StateFlops();
+  StepDecl out = {RecomputePart::kNone, {args::kX, args::kGated}, {args::kY}};
+  out.params = {args::kOutW, args::kOutB};
+  out.flops = of_column * m.inner();
+  return {norm, in, mix, out};
+}
+
+// The state is read and written once a token.
+double DecoderBuilder::StateFlops() const {
+  return 4.0 * s_.tokens * s_.mamba.inner() * s_.mamba.state_size;
+}
+
 void DecoderBuilder::Mamba() {
   const MambaShape& m = s_.mamba;
   const int64_t t = s_.tokens;
@@ -97,14 +125,14 @@ void DecoderBuilder::Mamba() {
       params,
       {p.norm, p.conv_w, p.conv_b, p.dt_bias, p.a_log, p.d, p.gated_norm},
       flops);
-  // The state is read and written once a token; backward does twice as much.
-  forward.attention_flops = 4.0 * t * m.inner() * m.state_size;
+  forward.attention_flops = StateFlops();
   dgrad.attention_flops = 2 * forward.attention_flops;
-  out_.AddNode(NodeKind::kMamba).phases = {
-      std::move(forward), std::move(dgrad),
-      Compute(Phase::kWgrad,
-              {R(xn), R(projected_grad), R(gated), R(BranchGrad())}, {},
-              {p.in_w, p.out_w, p.in_b, p.out_b}, flops)};
+  NodeDecl& node = out_.AddNode(NodeKind::kMamba);
+  node.steps = MambaSteps();
+  node.phases = {std::move(forward), std::move(dgrad),
+                 Compute(Phase::kWgrad,
+                         {R(xn), R(projected_grad), R(gated), R(BranchGrad())},
+                         {}, {p.in_w, p.out_w, p.in_b, p.out_b}, flops)};
 }
 
 }  // namespace weft::model

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/decoder.h"
 #include "model/decoder_builder.h"
 
 namespace weft::model {
@@ -46,6 +47,7 @@ DecoderBuilder::MlaValues DecoderBuilder::DeclareMlaValues() {
   v.qkv = Activation("qkv", t, s_.mla_qkv_columns());
   v.attn = Activation("attn", t, s_.heads * m.v_dim);
   v.lse = Value("lse", t, s_.heads);
+  v.k_rope = Activation("k_rope", t, m.rope_dim);
   v.q_grad = Activation("q.grad", t, s_.heads * m.qk_dim());
   v.kv_grad = Activation("kv.grad", t, s_.heads * (m.plain_dim + m.v_dim));
   v.kv_latent_grad = Activation("kv_latent.grad", t, m.kv_rank);
@@ -58,7 +60,6 @@ PhaseDecl DecoderBuilder::MlaForward(const MlaValues& v,
   const MlaShape& m = s_.mla;
   const int64_t t = s_.tokens;
   const int q = Activation("q", t, s_.heads * m.qk_dim());
-  const int k_rope = Activation("k_rope", t, m.rope_dim);
   const int kv = Activation("kv", t, s_.heads * (m.plain_dim + m.v_dim));
   const int scratch =
       Value("attn_scratch", 1,
@@ -66,7 +67,7 @@ PhaseDecl DecoderBuilder::MlaForward(const MlaValues& v,
   return Compute(
       Phase::kForward,
       {R(x_), W(v.rstd), W(v.xn), W(v.q_latent), W(v.q_rstd), W(v.q_normed),
-       S(q), W(v.kv_latent), W(v.kv_rstd), W(v.kv_normed), S(k_rope), S(kv),
+       S(q), W(v.kv_latent), W(v.kv_rstd), W(v.kv_normed), W(v.k_rope), S(kv),
        W(v.qkv), W(v.attn), W(v.lse), S(scratch), W(y_)},
       params, {}, 2.0 * t * s_.mla_weights());
 }
@@ -98,6 +99,43 @@ PhaseDecl DecoderBuilder::MlaDgrad(const MlaValues& v,
                  params, grads, 2.0 * t * s_.mla_weights());
 }
 
+// Two products over the causal half of the scores.
+double DecoderBuilder::MlaScoreFlops() const {
+  return 1.0 * s_.tokens * s_.sequence * s_.heads *
+         (s_.mla.qk_dim() + s_.mla.v_dim);
+}
+
+std::vector<StepDecl> DecoderBuilder::MlaSteps() const {
+  namespace args = mla;
+  const MlaShape& m = s_.mla;
+  const double down = s_.hidden * (m.q_rank + m.kv_rank + m.rope_dim);
+  const double out_weights = s_.hidden * s_.heads * m.v_dim;
+  StepDecl norm = {RecomputePart::kNorm, {args::kX}, {args::kRstd, args::kXn}};
+  norm.params = {args::kNorm1};
+  StepDecl latents = {RecomputePart::kNone,
+                      {args::kXn},
+                      {args::kQLatent, args::kKvLatent, args::kKRope}};
+  latents.params = {args::kQDownW, args::kKvDownW};
+  latents.flops = 2.0 * s_.tokens * down;
+  StepDecl up = {RecomputePart::kMlaUpProjection,
+                 {m.q_rank > 0 ? args::kQLatent : args::kXn, args::kKvLatent,
+                  args::kKRope},
+                 {args::kQRstd, args::kQNormed, args::kKvRstd, args::kKvNormed,
+                  args::kQkv}};
+  up.scratch = {args::kQ, args::kKv};
+  up.params = {args::kQNorm, args::kQW, args::kKvNorm, args::kKvUpW};
+  up.flops = 2.0 * s_.tokens * (s_.mla_weights() - down - out_weights);
+  StepDecl core = {RecomputePart::kAttentionCore,
+                   {args::kQkv},
+                   {args::kAttnOut, args::kLse}};
+  core.scratch = {args::kAttnScratch};
+  core.attention_flops = MlaScoreFlops();
+  StepDecl out = {RecomputePart::kNone, {args::kX, args::kAttnOut}, {args::kY}};
+  out.params = {args::kOutW};
+  out.flops = 2.0 * s_.tokens * out_weights;
+  return {norm, latents, up, core, out};
+}
+
 void DecoderBuilder::LatentAttention() {
   const MlaParams p = DeclareMlaParams();
   const MlaValues v = DeclareMlaValues();
@@ -105,9 +143,7 @@ void DecoderBuilder::LatentAttention() {
                                    p.kv_down, p.kv_norm, p.kv_up,  p.out};
   PhaseDecl forward = MlaForward(v, params);
   PhaseDecl dgrad = MlaDgrad(v, params, {p.norm1, p.q_norm, p.kv_norm});
-  // Two products over the causal half of the scores.
-  forward.attention_flops = 1.0 * s_.tokens * s_.sequence * s_.heads *
-                            (s_.mla.qk_dim() + s_.mla.v_dim);
+  forward.attention_flops = MlaScoreFlops();
   dgrad.attention_flops = forward.attention_flops;
   PhaseDecl wgrad =
       Compute(Phase::kWgrad,
@@ -116,8 +152,9 @@ void DecoderBuilder::LatentAttention() {
                R(v.k_rope_grad), R(v.attn), R(BranchGrad())},
               {}, {p.q_down, p.q, p.kv_down, p.kv_up, p.out},
               2.0 * s_.tokens * s_.mla_weights());
-  out_.AddNode(NodeKind::kMla).phases = {std::move(forward), std::move(dgrad),
-                                         std::move(wgrad)};
+  NodeDecl& node = out_.AddNode(NodeKind::kMla);
+  node.phases = {std::move(forward), std::move(dgrad), std::move(wgrad)};
+  node.steps = MlaSteps();
 }
 
 }  // namespace weft::model

@@ -1,9 +1,26 @@
 // The dense feed-forward block of a decoder layer.
 #include <vector>
 
+#include "model/decoder.h"
 #include "model/decoder_builder.h"
 
 namespace weft::model {
+
+std::vector<StepDecl> DecoderBuilder::MlpSteps() const {
+  namespace args = mlp;
+  const double of_weight = 2.0 * s_.tokens * s_.hidden;
+  StepDecl norm = {
+      RecomputePart::kNorm, {args::kX}, {args::kRstd2, args::kXn2}};
+  norm.params = {args::kNorm2};
+  StepDecl up = {RecomputePart::kMlp, {args::kXn2}, {args::kUp}};
+  up.params = {args::kUpW};
+  up.flops = of_weight * s_.up_columns(s_.ffn);
+  const StepDecl act = {RecomputePart::kMlp, {args::kUp}, {args::kAct}};
+  StepDecl down = {RecomputePart::kNone, {args::kX, args::kAct}, {args::kY}};
+  down.params = {args::kDownW};
+  down.flops = of_weight * s_.ffn;
+  return {norm, up, act, down};
+}
 
 void DecoderBuilder::Mlp() {
   const int64_t t = s_.tokens;
@@ -22,7 +39,9 @@ void DecoderBuilder::Mlp() {
   const int up_grad = Activation(Up("") + ".grad", t, columns);
   const std::vector<int> params = {norm2, up_w, down_w};
   const double flops = FeedForwardFlops(t, f);
-  out_.AddNode(NodeKind::kMlp).phases = {
+  NodeDecl& node = out_.AddNode(NodeKind::kMlp);
+  node.steps = MlpSteps();
+  node.phases = {
       Compute(Phase::kForward, {R(x_), W(rstd2), W(xn2), W(up), W(act), W(y_)},
               params, {}, flops),
       Compute(Phase::kDgrad,

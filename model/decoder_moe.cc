@@ -2,6 +2,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/decoder.h"
 #include "model/decoder_builder.h"
 
 namespace weft::model {
@@ -94,8 +95,29 @@ void DecoderBuilder::MixtureOfExperts() {
   Combine(r);
 }
 
+// Routing never runs again: backward reads what it chose.
+std::vector<StepDecl> DecoderBuilder::PreDispatchSteps() const {
+  namespace pd = pre_dispatch;
+  StepDecl norm = {RecomputePart::kNorm, {pd::kX}, {pd::kRstd2, pd::kXn2}};
+  norm.params = {pd::kNorm2};
+  const StepDecl send = {
+      RecomputePart::kNone, {pd::kXn2, pd::kTokenOfRow}, {pd::kSendRows}};
+  if (s_.shared_ffn == 0) return {norm, {}, send};
+  const double of_weight = 2.0 * s_.tokens * s_.hidden;
+  StepDecl shared = {RecomputePart::kSharedExpert,
+                     {pd::kXn2},
+                     {pd::kSharedUp, pd::kSharedAct, pd::kSharedGate}};
+  shared.params = {pd::kSharedUpW, pd::kSharedGateW};
+  shared.flops = of_weight * s_.up_columns(s_.shared_ffn);
+  StepDecl down = {RecomputePart::kNone, {pd::kSharedAct}, {pd::kSharedOut}};
+  down.params = {pd::kSharedDownW};
+  down.flops = of_weight * s_.shared_ffn;
+  return {norm, {}, send, shared, down};
+}
+
 void DecoderBuilder::AddPreDispatch(const PreDispatch& p) {
   NodeDecl& node = out_.AddNode(NodeKind::kPreDispatch);
+  node.steps = PreDispatchSteps();
   node.phases = {
       Compute(Phase::kForward, p.forward, p.params, {}, p.flops),
       Compute(Phase::kDgrad, p.dgrad, p.params, p.dgrad_grads, p.flops)};
@@ -247,6 +269,18 @@ void DecoderBuilder::Counts(const Routing& r) {
   node.phases = {std::move(forward)};
 }
 
+// Probabilities are kept with what the router chose.
+std::vector<StepDecl> DecoderBuilder::DispatchSteps() const {
+  namespace args = dispatch;
+  StepDecl rows = {
+      RecomputePart::kNone,
+      {args::kSendRows, args::kAll, args::kOffsets, args::kTokenOfRow},
+      {args::kRows}};
+  rows.scratch = {args::kAllRows};
+  if (s_.gathers_tokens()) rows.bytes_to_peer = ActivationBytes();
+  return {rows, {}};
+}
+
 // All ranks get all tokens and their probabilities; back come sums of rows, and
 // what each slot's probability has for a gradient.
 void DecoderBuilder::DispatchGathered(const Routing& r) {
@@ -256,6 +290,7 @@ void DecoderBuilder::DispatchGathered(const Routing& r) {
   const int partial = Activation("partial.grad", g, s_.hidden);
   const int partial_prob = Value("partial_prob.grad", g, s_.top_k);
   NodeDecl& node = out_.AddNode(NodeKind::kDispatch);
+  node.steps = DispatchSteps();
   node.phases = {
       Exchange(Phase::kForward,
                {R(r.send_rows), R(r.send_prob), R(kAbsent), W(r.rows),
@@ -274,12 +309,33 @@ void DecoderBuilder::DispatchGathered(const Routing& r) {
 
 void DecoderBuilder::Dispatch(const Routing& r) {
   if (s_.gathers_tokens()) return DispatchGathered(r);
-  out_.AddNode(NodeKind::kDispatch).phases = {
+  NodeDecl& node = out_.AddNode(NodeKind::kDispatch);
+  node.steps = DispatchSteps();
+  node.phases = {
       Exchange(Phase::kForward, {R(r.send_rows), R(r.send_prob), R(r.all),
                                  W(r.rows), W(r.row_prob)}),
       Exchange(Phase::kDgrad, {R(r.rows_grad), R(r.row_prob_grad), R(r.all),
                                W(r.send_rows_grad), W(r.send_prob_grad)}),
   };
+}
+
+std::vector<StepDecl> DecoderBuilder::ExpertsSteps() const {
+  namespace args = experts;
+  const double of_weight = 2.0 * s_.sent_rows() * s_.hidden;
+  StepDecl up = {RecomputePart::kNone,
+                 {args::kRows, args::kAll, args::kOffsets},
+                 {args::kUp}};
+  up.params = {args::kUpW};
+  up.flops = of_weight * s_.up_columns(s_.expert_ffn);
+  const StepDecl act = {RecomputePart::kMoeActivation,
+                        {args::kUp, args::kProb, args::kAll, args::kOffsets},
+                        {args::kAct}};
+  StepDecl down = {RecomputePart::kNone,
+                   {args::kAct, args::kAll, args::kOffsets},
+                   {args::kOut}};
+  down.params = {args::kDownW};
+  down.flops = of_weight * s_.expert_ffn;
+  return {up, act, down};
 }
 
 void DecoderBuilder::Experts(const Routing& r) {
@@ -296,7 +352,9 @@ void DecoderBuilder::Experts(const Routing& r) {
   const int all = s_.gathers_tokens() ? kAbsent : r.all;
   const int offsets = r.own.offsets;
   const double flops = FeedForwardFlops(s_.sent_rows(), f);
-  out_.AddNode(NodeKind::kExperts).phases = {
+  NodeDecl& node = out_.AddNode(NodeKind::kExperts);
+  node.steps = ExpertsSteps();
+  node.phases = {
       Compute(Phase::kForward,
               {R(r.rows), R(r.row_prob), R(all), W(up), W(act), W(r.out),
                R(offsets)},

@@ -233,6 +233,34 @@ MlaShape MlaOf(const v1::MlaConfig& config) {
   return mla;
 }
 
+RecomputePart RecomputePartOf(int part) {
+  switch (part) {
+    case v1::RECOMPUTE_PART_NORM:
+      return RecomputePart::kNorm;
+    case v1::RECOMPUTE_PART_MOE_ACTIVATION:
+      return RecomputePart::kMoeActivation;
+    case v1::RECOMPUTE_PART_MLA_UP_PROJECTION:
+      return RecomputePart::kMlaUpProjection;
+    case v1::RECOMPUTE_PART_ATTENTION_CORE:
+      return RecomputePart::kAttentionCore;
+    case v1::RECOMPUTE_PART_MLP:
+      return RecomputePart::kMlp;
+    case v1::RECOMPUTE_PART_SHARED_EXPERT:
+      return RecomputePart::kSharedExpert;
+    default:
+      return RecomputePart::kNone;
+  }
+}
+
+Recompute RecomputeOf(const v1::RecomputeConfig& config) {
+  Recompute recompute;
+  for (int part : config.parts()) {
+    recompute.parts.push_back(RecomputePartOf(part));
+  }
+  recompute.full = config.full();
+  return recompute;
+}
+
 // Requires: the shape's sequence and world.
 void FillBatch(const v1::BatchConfig& batch, Shape* shape) {
   const auto& cut = batch.microbatches();
@@ -282,6 +310,7 @@ Shape ShapeOf(const v1::TrainingJob& job) {
   shape.world = job.parallel().world();
   shape.ep = Or(job.parallel().ep(), 1);
   shape.dispatcher = DispatcherOf(job.parallel().dispatcher());
+  shape.recompute = RecomputeOf(job.schedule().recompute());
   FillBatch(job.batch(), &shape);
   return shape;
 }

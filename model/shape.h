@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "model/recompute_part.h"
 #include "weft/v1/job.pb.h"
 
 namespace weft::model {
@@ -161,6 +162,7 @@ struct Shape {
   int64_t ep = 1;            // ranks of an expert-parallel group
   Dispatcher dispatcher = Dispatcher::kAllToAll;
   int64_t world = 1;  // ranks of the job
+  Recompute recompute;
 
   // Of all decoder layers.
   int64_t blocks() const;

@@ -13,6 +13,8 @@ const char* PhaseLetter(model::Phase phase) {
       return "B";
     case model::Phase::kWgrad:
       return "W";
+    case model::Phase::kRecompute:
+      return "R";
   }
   return "?";
 }

@@ -2,12 +2,48 @@
 
 namespace weft::schedule {
 
+using model::Phase;
+
+OrderBuilder::OrderBuilder(const model::ModelDecl& model) : model_(model) {
+  for (int layer = 0; layer < model.layers.size(); ++layer) {
+    const auto& nodes = model.layers[layer].nodes;
+    for (int node = 0; node < nodes.size(); ++node) {
+      const model::PhaseDecl* again = nodes[node].Find(Phase::kRecompute);
+      if (again == nullptr) continue;
+      for (const model::Arg& arg : again->args) {
+        if (arg.access == model::Access::kWrite) {
+          recomputed_by_[arg.value] = {layer, node};
+        }
+      }
+    }
+  }
+}
+
+void OrderBuilder::Add(const NodePhase& at) {
+  if (at.phase == Phase::kRecompute &&
+      !recomputed_.insert({at.layer, at.node, at.microbatch}).second) {
+    return;
+  }
+  if (at.phase != Phase::kForward && !recomputed_by_.empty()) {
+    const auto& args = model_.node(at.layer, at.node).Find(at.phase)->args;
+    for (const model::Arg& arg : args) {
+      const auto by = recomputed_by_.find(arg.value);
+      if (arg.access != model::Access::kRead || by == recomputed_by_.end()) {
+        continue;
+      }
+      const auto [layer, node] = by->second;
+      Add({layer, node, Phase::kRecompute, at.microbatch});
+    }
+  }
+  order_.push_back(at);
+}
+
 void OrderBuilder::Add(int layer, model::NodeKind kind, model::Phase phase,
                        int microbatch) {
   const auto& nodes = model_.layers[layer].nodes;
   for (int node = 0; node < nodes.size(); ++node) {
     if (nodes[node].kind == kind && nodes[node].Find(phase) != nullptr) {
-      order_.push_back({layer, node, phase, microbatch});
+      Add({layer, node, phase, microbatch});
     }
   }
 }

@@ -2,6 +2,9 @@
 #ifndef WEFT_SCHEDULE_ORDER_H_
 #define WEFT_SCHEDULE_ORDER_H_
 
+#include <map>
+#include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,16 +20,18 @@ struct NodePhase {
   int microbatch = 0;
 };
 
-// Appends node phases, asking the declaration which exist.
+// Appends node phases, asking the declaration which exist. A recompute phase
+// stands right before the first phase that reads what it writes, unless it was
+// added before.
 class OrderBuilder {
  public:
-  explicit OrderBuilder(const model::ModelDecl& model) : model_(model) {}
+  explicit OrderBuilder(const model::ModelDecl& model);
 
   // The phase of the layer's nodes of this kind, in forward order; nothing when
   // the layer has no such node or the node no such phase.
   void Add(int layer, model::NodeKind kind, model::Phase phase, int microbatch);
   // A phase of one node, which must have it.
-  void Add(const NodePhase& node) { order_.push_back(node); }
+  void Add(const NodePhase& node);
   // All forward phases of a layer.
   void AddForward(int layer, int microbatch);
 
@@ -36,6 +41,10 @@ class OrderBuilder {
  private:
   const model::ModelDecl& model_;
   std::vector<NodePhase> order_;
+  // By value: the layer and the node whose recompute writes it.
+  std::map<int, std::pair<int, int>> recomputed_by_;
+  // Layer, node and microbatch of those that were added.
+  std::set<std::tuple<int, int, int>> recomputed_;
 };
 
 // Forward, then backward, microbatch after microbatch.
@@ -54,6 +63,7 @@ std::vector<NodePhase> SequentialOrder(const model::ModelDecl& model,
 //
 //   backward             forward
 //   combine.dgrad
+//   recompute up to the dispatch, which "pre" of the forward then hides
 //                        pre
 //   experts.dgrad
 //                        counts, dispatch, balance

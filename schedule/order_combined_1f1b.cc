@@ -32,6 +32,7 @@ class CombinedStep {
  private:
   void Pair(int f, int b) {
     B(b, NodeKind::kCombine, Phase::kDgrad);
+    B(b, NodeKind::kDispatch, Phase::kRecompute);
     ForwardBeforeDispatch(f);
     for (NodeKind kind : {NodeKind::kExperts, NodeKind::kMlp}) {
       B(b, kind, Phase::kDgrad);

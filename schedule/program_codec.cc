@@ -190,7 +190,7 @@ class Decoder {
         ReadEnum(proto.kind(), OpKind::kTap, where, "kind", op.kind));
     RETURN_IF_ERROR(ReadEnum(proto.stream(), StreamKind::kReduce, where,
                              "stream", op.stream));
-    RETURN_IF_ERROR(ReadEnum(proto.phase(), model::Phase::kWgrad, where,
+    RETURN_IF_ERROR(ReadEnum(proto.phase(), model::Phase::kRecompute, where,
                              "phase", op.phase));
     RETURN_IF_ERROR(ReadIndex(proto.layer(), where, "layer", op.layer));
     RETURN_IF_ERROR(ReadIndex(proto.node(), where, "node", op.node));

@@ -58,12 +58,14 @@ struct RelationRule {
   // the model.
   bool needs_legal_job = false;
 };
-// All of them: those of the model, of its routers, of batch and world, of
-// sharding, of the optimizer, of the rest of the run, of taps.
+// All of them: those of the model, of its routers, of batch and world, of what
+// is computed again, of sharding, of the optimizer, of the rest of the run, of
+// taps.
 absl::Span<const RelationRule> RelationRules();
 absl::Span<const RelationRule> ModelRules();
 absl::Span<const RelationRule> RouterRules();
 absl::Span<const RelationRule> BatchRules();
+absl::Span<const RelationRule> RecomputeRules();
 absl::Span<const RelationRule> FsdpRules();
 absl::Span<const RelationRule> OptimizerRules();
 absl::Span<const RelationRule> RunRules();

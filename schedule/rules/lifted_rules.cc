@@ -24,14 +24,15 @@ constexpr LiftedRule kLiftedRules[] = {
      "what ranks hold alike is compared where it is gathered"},
     {"parallel.dispatcher", "allgather dispatch under combined_1f1b",
      "what a dispatcher exchanges is declared, and ordered like any exchange"},
+    {"schedule.recompute.full", "full recomputation under combined_1f1b",
+     "what runs again is ordered like the backward that reads it, and hides "
+     "exchanges as it does"},
     {"schedule.order",
      "overlap under library versions that hang or lose gradients",
      "kernels, streams and waits are Weft's own, and plans are proved"},
 };
 
 constexpr LiftedRule kAbsentFeatures[] = {
-    {"schedule.order", "full recomputation under combined_1f1b",
-     "no job can ask for it yet: activations are kept"},
     {"model.moe.shared_expert_hidden_size",
      "overlapping the shared expert under combined_1f1b",
      "no job can ask for it yet: it is computed before the dispatch"},

@@ -39,8 +39,8 @@ absl::Span<const RelationRule> RelationRules() {
   static const auto& all = *new std::vector<RelationRule>([] {
     std::vector<RelationRule> rules;
     for (const auto& part :
-         {ModelRules(), RouterRules(), BatchRules(), FsdpRules(),
-          OptimizerRules(), RunRules(), TapRules()}) {
+         {ModelRules(), RouterRules(), BatchRules(), RecomputeRules(),
+          FsdpRules(), OptimizerRules(), RunRules(), TapRules()}) {
       rules.insert(rules.end(), part.begin(), part.end());
     }
     return rules;

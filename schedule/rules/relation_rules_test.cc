@@ -188,6 +188,43 @@ std::vector<RelationCase> BatchCases() {
   };
 }
 
+// A job that computes this part again, and one part of what is said of it.
+RelationCase PartThatNoLayerHas(const std::string& part,
+                                const std::string& more,
+                                const std::string& says) {
+  return {absl::StrCat("schedule { recompute { parts: RECOMPUTE_PART_", part,
+                       " } } ", more),
+          "schedule.recompute.parts", "parts of some", says};
+}
+
+std::vector<RelationCase> RecomputeCases() {
+  const std::string dense =
+      "model { dense_layers: [0, 1] ffn_hidden_size: 8 } parallel { ep: 1 }";
+  const std::string mamba =
+      "model { num_layers: 0 pattern: 'MM' mamba { num_heads: 4 head_dim: 8 "
+      "num_groups: 2 state_size: 8 } } parallel { ep: 1 }";
+  return {
+      {"schedule { recompute { parts: [RECOMPUTE_PART_NORM, "
+       "RECOMPUTE_PART_MOE_ACTIVATION, RECOMPUTE_PART_NORM] } }",
+       "schedule.recompute.parts", "known parts, each",
+       "parts[2]=norm is there a second time"},
+      {"schedule { recompute { parts: RECOMPUTE_PART_UNSPECIFIED } }",
+       "schedule.recompute.parts", "known parts, each",
+       "parts[0]=unspecified is no part"},
+      {"schedule { recompute { full: true parts: RECOMPUTE_PART_NORM } }",
+       "schedule.recompute.full", "false beside parts",
+       "full=true beside schedule.recompute.parts[0]=norm"},
+      PartThatNoLayerHas("MOE_ACTIVATION", dense,
+                         "parts[0]=moe_activation but no layer has experts"),
+      PartThatNoLayerHas("MLA_UP_PROJECTION", "",
+                         "but no layer has latent attention"),
+      PartThatNoLayerHas("ATTENTION_CORE", mamba, "but no layer has attention"),
+      PartThatNoLayerHas("MLP", "", "but no layer has a dense feed-forward"),
+      PartThatNoLayerHas("SHARED_EXPERT", "",
+                         "but no layer has a shared expert"),
+  };
+}
+
 std::vector<RelationCase> FsdpCases() {
   return {
       {"fsdp { strategy: SHARDING_STRATEGY_OPTIM buffer_slots: 2 }",
@@ -352,8 +389,9 @@ std::vector<RelationCase> RunCases() {
 
 std::vector<RelationCase> RelationCases() {
   std::vector<RelationCase> cases;
-  for (const auto& part : {ModelCases(), BatchCases(), FsdpCases(),
-                           OptimizerCases(), GroupCases(), RunCases()}) {
+  for (const auto& part :
+       {ModelCases(), BatchCases(), RecomputeCases(), FsdpCases(),
+        OptimizerCases(), GroupCases(), RunCases()}) {
     cases.insert(cases.end(), part.begin(), part.end());
   }
   return cases;
@@ -472,6 +510,9 @@ TEST(LiftedRulesTest, WhatOthersRefuseIsLegal) {
       {"parallel.dispatcher",
        "schedule { order: SCHEDULE_ORDER_COMBINED_1F1B } "
        "parallel { dispatcher: DISPATCHER_ALLGATHER }"},
+      {"schedule.recompute.full",
+       "schedule { order: SCHEDULE_ORDER_COMBINED_1F1B "
+       "recompute { full: true } }"},
       {"schedule.order", "schedule { order: SCHEDULE_ORDER_COMBINED_1F1B }"},
   };
   std::vector<std::string> fields;
@@ -504,8 +545,8 @@ TEST(AllRulesTest, WhatWorkersCheckAndWhatCannotBeAskedForIsListed) {
   for (const v1::LiftedRule& rule : all.lifted()) {
     absent += absl::StrContains(rule.why_legal(), "no job can ask for it");
   }
-  EXPECT_EQ(absent, 3);
-  EXPECT_EQ(all.lifted_size(), LiftedRules().size() + 3);
+  EXPECT_EQ(absent, 2);
+  EXPECT_EQ(all.lifted_size(), LiftedRules().size() + 2);
 }
 
 }  // namespace

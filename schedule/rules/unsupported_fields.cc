@@ -11,7 +11,6 @@ constexpr UnsupportedField kUnsupportedFields[] = {
     {"model.padding_token"},
     {"model.moe.overlap_shared_expert"},
     {"parallel.dispatcher", v1::DISPATCHER_FLEX},
-    {"schedule.recompute"},
 };
 
 }  // namespace

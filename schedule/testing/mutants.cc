@@ -183,8 +183,8 @@ class Mutator {
       EmitOp(MutantClass::kRetargetNode, id, absl::StrCat("node ", n),
              [&](Op& o) { o.node = n; });
     }
-    for (auto phase :
-         {model::Phase::kForward, model::Phase::kDgrad, model::Phase::kWgrad}) {
+    for (auto phase : {model::Phase::kForward, model::Phase::kDgrad,
+                       model::Phase::kWgrad, model::Phase::kRecompute}) {
       if (phase == op.phase) continue;
       EmitOp(MutantClass::kRetargetNode, id, model::Name(phase),
              [&](Op& o) { o.phase = phase; });

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <iterator>
 #include <numeric>
+#include <set>
+#include <utility>
 
 namespace weft::tests {
 namespace {
@@ -181,6 +183,30 @@ class Drawer {
     schedule.set_order(Chance(1, 2) ? v1::SCHEDULE_ORDER_SEQUENTIAL
                                     : v1::SCHEDULE_ORDER_COMBINED_1F1B);
     schedule.set_delay_wgrad(Chance(1, 2));
+    if (Chance(1, 2)) Recompute(*schedule.mutable_recompute());
+  }
+
+  // Of parts, those that most jobs have, as a rule.
+  void Recompute(v1::RecomputeConfig& recompute) {
+    if (Chance(1, 3)) {
+      recompute.set_full(true);
+      if (Chance(99, 100)) return;
+    }
+    const v1::ModelConfig& model = job_.model();
+    const bool experts =
+        model.has_moe() && model.dense_layers_size() < model.num_layers();
+    const bool dense = !model.has_moe() || model.dense_layers_size() > 0;
+    const bool shared = experts && model.moe().shared_expert_hidden_size() > 0;
+    const auto add = [&](v1::RecomputePart part, bool exists) {
+      if (exists ? Chance(1, 2) : Chance(1, 200)) recompute.add_parts(part);
+    };
+    add(v1::RECOMPUTE_PART_NORM, true);
+    add(v1::RECOMPUTE_PART_MOE_ACTIVATION, experts);
+    add(v1::RECOMPUTE_PART_MLA_UP_PROJECTION, model.has_mla());
+    add(v1::RECOMPUTE_PART_ATTENTION_CORE, true);
+    add(v1::RECOMPUTE_PART_MLP, dense);
+    add(v1::RECOMPUTE_PART_SHARED_EXPERT, shared);
+    if (Chance(1, 100)) add(v1::RECOMPUTE_PART_NORM, true);
   }
 
   void Fsdp() {
@@ -314,6 +340,28 @@ std::string BrokenAttentionRule(const v1::ModelConfig& model) {
              : "model.attention.rotary_fraction";
 }
 
+std::string BrokenRecomputeRule(const v1::TrainingJob& job) {
+  const v1::ModelConfig& model = job.model();
+  const v1::RecomputeConfig& recompute = job.schedule().recompute();
+  std::set<int> seen;
+  for (int part : recompute.parts()) {
+    if (!seen.insert(part).second) return "schedule.recompute.parts";
+  }
+  if (recompute.full() && !seen.empty()) return "schedule.recompute.full";
+  const bool experts = HasExperts(model);
+  const bool dense = !model.has_moe() || model.dense_layers_size() > 0;
+  const std::pair<int, bool> has[] = {
+      {v1::RECOMPUTE_PART_MOE_ACTIVATION, experts},
+      {v1::RECOMPUTE_PART_MLA_UP_PROJECTION, model.has_mla()},
+      {v1::RECOMPUTE_PART_MLP, dense},
+      {v1::RECOMPUTE_PART_SHARED_EXPERT,
+       experts && model.moe().shared_expert_hidden_size() > 0}};
+  for (const auto& [part, exists] : has) {
+    if (seen.count(part) > 0 && !exists) return "schedule.recompute.parts";
+  }
+  return "";
+}
+
 std::string BrokenBatchRule(const v1::TrainingJob& job) {
   const v1::BatchConfig& batch = job.batch();
   const int world = job.parallel().world();
@@ -356,6 +404,8 @@ std::string BrokenRule(const v1::TrainingJob& job) {
   }
   const std::string batch = BrokenBatchRule(job);
   if (!batch.empty()) return batch;
+  const std::string recompute = BrokenRecomputeRule(job);
+  if (!recompute.empty()) return recompute;
   if (job.fsdp().buffer_slots() > 0 &&
       job.fsdp().strategy() != v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS) {
     return "fsdp.buffer_slots";

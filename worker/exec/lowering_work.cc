@@ -83,6 +83,7 @@ absl::Status LoweredProgram::BindNode(const Program& program, int id) {
   if (op.stream == schedule::StreamKind::kEp) ctx.ep = b_.comms.ep;
   if (op.stream == schedule::StreamKind::kReduce) ctx.dp = b_.comms.reduce_dp;
   ctx.microbatch = op.microbatch;
+  ctx.steps = node.Find(op.phase)->steps;
   ctx.batch = b_.batches;
   for (int m = 0; m < op.microbatch; ++m) {
     ctx.batch += plan.shape.sequences_of(m) * plan.shape.sample_words();

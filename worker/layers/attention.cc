@@ -99,30 +99,43 @@ Linear OutSize(const model::Shape& s) {
   return {s.tokens, s.heads * s.head_dim, s.hidden};
 }
 
-}  // namespace
-
-absl::Status AttentionForward(const NodeContext& ctx, device::Stream& stream) {
+void ProjectForward(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
-  NormForward(s, ctx.tensor(at::kX), ctx.params[at::kNorm1],
-              ctx.tensor(at::kXn), ctx.f32(at::kRstd), stream);
   Forward(QkvSize(s), ctx.tensor(at::kXn), ctx.params[at::kQkvW],
           ctx.tensor(at::kQkv), stream);
   AddBias(QkvSize(s), ctx.params[at::kQkvB], ctx.tensor(at::kQkv), stream);
   if (s.qk_norm) HeadNormsForward(ctx, stream);
   ops::RopeForward(Rope(ctx, ctx.tensor(at::kQkv)), stream);
+}
 
+void CoreForward(const NodeContext& ctx, device::Stream& stream) {
   ops::AttentionForwardArgs attention;
-  attention.shape = AttentionShapeOf(s);
+  attention.shape = AttentionShapeOf(*ctx.shape);
   attention.qkv = ctx.tensor(at::kQkv);
   attention.out = ctx.tensor(at::kAttnOut);
   attention.lse = ctx.f32(at::kLse);
   attention.scratch = ctx.f32(at::kScratch);
   ops::AttentionForward(attention, stream);
+}
 
+void OutForward(const NodeContext& ctx, device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
   Forward(OutSize(s), ctx.tensor(at::kAttnOut), ctx.params[at::kOutW],
           ctx.tensor(at::kY), stream);
   AddBias(OutSize(s), ctx.params[at::kOutB], ctx.tensor(at::kY), stream);
   AddResidual(s, ctx.tensor(at::kX), ctx.tensor(at::kY), stream);
+}
+
+}  // namespace
+
+absl::Status AttentionForward(const NodeContext& ctx, device::Stream& stream) {
+  if (ctx.Runs(at::kNormStep)) {
+    NormForward(*ctx.shape, ctx.tensor(at::kX), ctx.params[at::kNorm1],
+                ctx.tensor(at::kXn), ctx.f32(at::kRstd), stream);
+  }
+  if (ctx.Runs(at::kProjectStep)) ProjectForward(ctx, stream);
+  if (ctx.Runs(at::kCoreStep)) CoreForward(ctx, stream);
+  if (ctx.Runs(at::kOutStep)) OutForward(ctx, stream);
   return absl::OkStatus();
 }
 

@@ -31,8 +31,11 @@ absl::Status DispatchForward(const NodeContext& ctx, device::Stream& stream) {
   if (s.gathers_tokens()) return gathered::DispatchForward(ctx, stream);
   const Routing routing(s, ctx.ep_rank, ctx.i32(args::kAll));
   RETURN_IF_ERROR(routing.CheckBound(s.max_received_rows()));
-  RETURN_IF_ERROR(SendToExperts(ctx, routing, ctx.tensor(args::kSendRows),
-                                ctx.tensor(args::kRows), s.hidden, stream));
+  if (ctx.Runs(args::kRowsStep)) {
+    RETURN_IF_ERROR(SendToExperts(ctx, routing, ctx.tensor(args::kSendRows),
+                                  ctx.tensor(args::kRows), s.hidden, stream));
+  }
+  if (!ctx.Runs(args::kProbStep)) return absl::OkStatus();
   return SendToExperts(ctx, routing, ctx.f32(args::kSendProb),
                        ctx.f32(args::kProb), 1, stream);
 }

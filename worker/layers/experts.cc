@@ -52,14 +52,8 @@ ops::GroupedShape Down(const NodeContext& ctx, const ReceivedRows& rows) {
   return Grouped(ctx, rows, ctx.shape->expert_ffn, ctx.shape->hidden);
 }
 
-}  // namespace
-
-absl::Status ExpertsForward(const NodeContext& ctx, device::Stream& stream) {
-  const ReceivedRows rows =
-      RowsOf(ctx, ctx.i32(args::kAll), ctx.i64(args::kOffsets));
-  ops::GroupedForward({Up(ctx, rows), ctx.tensor(args::kRows),
-                       ctx.params[args::kUpW], ctx.tensor(args::kUp)},
-                      stream);
+void ActForward(const NodeContext& ctx, const ReceivedRows& rows,
+                device::Stream& stream) {
   ActivationForwardArgs act;
   act.rows = rows.rows;
   act.row_count = rows.row_count;
@@ -68,6 +62,20 @@ absl::Status ExpertsForward(const NodeContext& ctx, device::Stream& stream) {
   act.prob = ctx.f32(args::kProb);
   act.out = ctx.tensor(args::kAct);
   ActivationForward(*ctx.shape, act, stream);
+}
+
+}  // namespace
+
+absl::Status ExpertsForward(const NodeContext& ctx, device::Stream& stream) {
+  const ReceivedRows rows =
+      RowsOf(ctx, ctx.i32(args::kAll), ctx.i64(args::kOffsets));
+  if (ctx.Runs(args::kUpStep)) {
+    ops::GroupedForward({Up(ctx, rows), ctx.tensor(args::kRows),
+                         ctx.params[args::kUpW], ctx.tensor(args::kUp)},
+                        stream);
+  }
+  if (ctx.Runs(args::kActStep)) ActForward(ctx, rows, stream);
+  if (!ctx.Runs(args::kDownStep)) return absl::OkStatus();
   ops::GroupedForward({Down(ctx, rows), ctx.tensor(args::kAct),
                        ctx.params[args::kDownW], ctx.tensor(args::kOut)},
                       stream);

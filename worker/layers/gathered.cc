@@ -67,6 +67,33 @@ void PickRows(const NodeContext& ctx, const device::ConstTensor& src,
   ops::GatherRows(pick, stream);
 }
 
+absl::Status DispatchRows(const NodeContext& ctx, device::Stream& stream) {
+  namespace args = model::dispatch;
+  const model::Shape& s = *ctx.shape;
+  RETURN_IF_ERROR(Gather(ctx, ctx.tensor(args::kSendRows),
+                         ctx.tensor(args::kAllRows), s.tokens * s.hidden,
+                         stream));
+  PickRows(ctx, ctx.tensor(args::kAllRows), ctx.i32(args::kTokenOfRow),
+           ctx.i64(args::kOffsets), ctx.tensor(args::kRows), stream);
+  return absl::OkStatus();
+}
+
+absl::Status DispatchProbabilities(const NodeContext& ctx,
+                                   device::Stream& stream) {
+  namespace args = model::dispatch;
+  const model::Shape& s = *ctx.shape;
+  RETURN_IF_ERROR(Gather(ctx, ctx.f32(args::kSendProb), ctx.f32(args::kAllProb),
+                         s.slots(), stream));
+  ops::GatherElementsArgs pick;
+  pick.count = s.max_received_rows();
+  pick.src = ctx.f32(args::kAllProb);
+  pick.index = ctx.i32(args::kSlotOfRow);
+  pick.out = ctx.f32(args::kProb);
+  pick.row_count = ctx.i64(args::kOffsets) + s.local_experts();
+  ops::GatherElements(pick, stream);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CountsForward(const NodeContext& ctx, device::Stream& stream) {
@@ -95,23 +122,9 @@ absl::Status CountsForward(const NodeContext& ctx, device::Stream& stream) {
 
 absl::Status DispatchForward(const NodeContext& ctx, device::Stream& stream) {
   namespace args = model::dispatch;
-  const model::Shape& s = *ctx.shape;
-  RETURN_IF_ERROR(Gather(ctx, ctx.tensor(args::kSendRows),
-                         ctx.tensor(args::kAllRows), s.tokens * s.hidden,
-                         stream));
-  RETURN_IF_ERROR(Gather(ctx, ctx.f32(args::kSendProb), ctx.f32(args::kAllProb),
-                         s.slots(), stream));
-  const int64_t* const offsets = ctx.i64(args::kOffsets);
-  PickRows(ctx, ctx.tensor(args::kAllRows), ctx.i32(args::kTokenOfRow), offsets,
-           ctx.tensor(args::kRows), stream);
-  ops::GatherElementsArgs pick;
-  pick.count = s.max_received_rows();
-  pick.src = ctx.f32(args::kAllProb);
-  pick.index = ctx.i32(args::kSlotOfRow);
-  pick.out = ctx.f32(args::kProb);
-  pick.row_count = offsets + s.local_experts();
-  ops::GatherElements(pick, stream);
-  return absl::OkStatus();
+  if (ctx.Runs(args::kRowsStep)) RETURN_IF_ERROR(DispatchRows(ctx, stream));
+  if (!ctx.Runs(args::kProbStep)) return absl::OkStatus();
+  return DispatchProbabilities(ctx, stream);
 }
 
 absl::Status DispatchDgrad(const NodeContext& ctx, device::Stream& stream) {

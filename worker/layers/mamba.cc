@@ -142,21 +142,32 @@ void ConvDgrad(const NodeContext& ctx, device::Stream& stream) {
   ops::CausalConvBackward(conv, stream);
 }
 
-}  // namespace
-
-absl::Status MambaForward(const NodeContext& ctx, device::Stream& stream) {
+void InForward(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
-  NormForward(s, ctx.tensor(args::kX), ctx.params[args::kNorm],
-              ctx.tensor(args::kXn), ctx.f32(args::kRstd), stream);
   Forward(InSize(s), ctx.tensor(args::kXn), ctx.params[args::kInW],
           ctx.tensor(args::kProjected), stream);
   AddBias(InSize(s), ctx.params[args::kInB], ctx.tensor(args::kProjected),
           stream);
-  MixForward(ctx, stream);
+}
+
+void OutForward(const NodeContext& ctx, device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
   Forward(OutSize(s), ctx.tensor(args::kGated), ctx.params[args::kOutW],
           ctx.tensor(args::kY), stream);
   AddBias(OutSize(s), ctx.params[args::kOutB], ctx.tensor(args::kY), stream);
   AddResidual(s, ctx.tensor(args::kX), ctx.tensor(args::kY), stream);
+}
+
+}  // namespace
+
+absl::Status MambaForward(const NodeContext& ctx, device::Stream& stream) {
+  if (ctx.Runs(args::kNormStep)) {
+    NormForward(*ctx.shape, ctx.tensor(args::kX), ctx.params[args::kNorm],
+                ctx.tensor(args::kXn), ctx.f32(args::kRstd), stream);
+  }
+  if (ctx.Runs(args::kInStep)) InForward(ctx, stream);
+  if (ctx.Runs(args::kMixStep)) MixForward(ctx, stream);
+  if (ctx.Runs(args::kOutStep)) OutForward(ctx, stream);
   return absl::OkStatus();
 }
 

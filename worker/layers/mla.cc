@@ -68,12 +68,23 @@ Linear OutSize(const model::Shape& s) {
   return {s.tokens, s.heads * s.mla.v_dim, s.hidden};
 }
 
+void LatentsForward(const NodeContext& ctx, device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
+  const ConstTensor x = ctx.tensor(args::kXn);
+  if (HasQueryLatent(s)) {
+    Forward(QDownSize(s), x, ctx.params[args::kQDownW],
+            ctx.tensor(args::kQLatent), stream);
+  }
+  const ConstTensor& down = ctx.params[args::kKvDownW];
+  Forward(KvLatentSize(s), x, down, ctx.tensor(args::kKvLatent), stream);
+  Forward(KRopeSize(s), x, down + KRopeOffset(s), ctx.tensor(args::kKRope),
+          stream);
+}
+
 void QueriesForward(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
   ConstTensor x = ctx.tensor(args::kXn);
   if (HasQueryLatent(s)) {
-    Forward(QDownSize(s), x, ctx.params[args::kQDownW],
-            ctx.tensor(args::kQLatent), stream);
     NormForward(s, s.mla.q_rank, ctx.tensor(args::kQLatent),
                 ctx.params[args::kQNorm], ctx.tensor(args::kQNormed),
                 ctx.f32(args::kQRstd), stream);
@@ -84,16 +95,41 @@ void QueriesForward(const NodeContext& ctx, device::Stream& stream) {
 
 void KeysAndValuesForward(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
-  const ConstTensor& down = ctx.params[args::kKvDownW];
-  Forward(KvLatentSize(s), ctx.tensor(args::kXn), down,
-          ctx.tensor(args::kKvLatent), stream);
-  Forward(KRopeSize(s), ctx.tensor(args::kXn), down + KRopeOffset(s),
-          ctx.tensor(args::kKRope), stream);
   NormForward(s, s.mla.kv_rank, ctx.tensor(args::kKvLatent),
               ctx.params[args::kKvNorm], ctx.tensor(args::kKvNormed),
               ctx.f32(args::kKvRstd), stream);
   Forward(KvUpSize(s), ctx.tensor(args::kKvNormed), ctx.params[args::kKvUpW],
           ctx.tensor(args::kKv), stream);
+}
+
+// From latents to rows of queries, keys and values.
+void UpForward(const NodeContext& ctx, device::Stream& stream) {
+  QueriesForward(ctx, stream);
+  KeysAndValuesForward(ctx, stream);
+  ops::MlaQkvForwardArgs rows;
+  rows.shape = QkvShapeOf(ctx);
+  rows.q = ctx.tensor(args::kQ);
+  rows.kv = ctx.tensor(args::kKv);
+  rows.k_rope = ctx.tensor(args::kKRope);
+  rows.qkv = ctx.tensor(args::kQkv);
+  ops::MlaQkvForward(rows, stream);
+}
+
+void CoreForward(const NodeContext& ctx, device::Stream& stream) {
+  ops::AttentionForwardArgs attention;
+  attention.shape = AttentionShapeOf(*ctx.shape);
+  attention.qkv = ctx.tensor(args::kQkv);
+  attention.out = ctx.tensor(args::kAttnOut);
+  attention.lse = ctx.f32(args::kLse);
+  attention.scratch = ctx.f32(args::kAttnScratch);
+  ops::AttentionForward(attention, stream);
+}
+
+void OutForward(const NodeContext& ctx, device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
+  Forward(OutSize(s), ctx.tensor(args::kAttnOut), ctx.params[args::kOutW],
+          ctx.tensor(args::kY), stream);
+  AddResidual(s, ctx.tensor(args::kX), ctx.tensor(args::kY), stream);
 }
 
 // From the gradient of the attention's output, in kDScratch, to those of
@@ -170,31 +206,14 @@ Grad Behind(const Grad& grad, int64_t offset) {
 }  // namespace
 
 absl::Status MlaForward(const NodeContext& ctx, device::Stream& stream) {
-  const model::Shape& s = *ctx.shape;
-  NormForward(s, ctx.tensor(args::kX), ctx.params[args::kNorm1],
-              ctx.tensor(args::kXn), ctx.f32(args::kRstd), stream);
-  QueriesForward(ctx, stream);
-  KeysAndValuesForward(ctx, stream);
-
-  ops::MlaQkvForwardArgs rows;
-  rows.shape = QkvShapeOf(ctx);
-  rows.q = ctx.tensor(args::kQ);
-  rows.kv = ctx.tensor(args::kKv);
-  rows.k_rope = ctx.tensor(args::kKRope);
-  rows.qkv = ctx.tensor(args::kQkv);
-  ops::MlaQkvForward(rows, stream);
-
-  ops::AttentionForwardArgs attention;
-  attention.shape = AttentionShapeOf(s);
-  attention.qkv = ctx.tensor(args::kQkv);
-  attention.out = ctx.tensor(args::kAttnOut);
-  attention.lse = ctx.f32(args::kLse);
-  attention.scratch = ctx.f32(args::kAttnScratch);
-  ops::AttentionForward(attention, stream);
-
-  Forward(OutSize(s), ctx.tensor(args::kAttnOut), ctx.params[args::kOutW],
-          ctx.tensor(args::kY), stream);
-  AddResidual(s, ctx.tensor(args::kX), ctx.tensor(args::kY), stream);
+  if (ctx.Runs(args::kNormStep)) {
+    NormForward(*ctx.shape, ctx.tensor(args::kX), ctx.params[args::kNorm1],
+                ctx.tensor(args::kXn), ctx.f32(args::kRstd), stream);
+  }
+  if (ctx.Runs(args::kLatentStep)) LatentsForward(ctx, stream);
+  if (ctx.Runs(args::kUpStep)) UpForward(ctx, stream);
+  if (ctx.Runs(args::kCoreStep)) CoreForward(ctx, stream);
+  if (ctx.Runs(args::kOutStep)) OutForward(ctx, stream);
   return absl::OkStatus();
 }
 

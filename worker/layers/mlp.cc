@@ -15,20 +15,30 @@ Linear UpSize(const model::Shape& s) {
 }
 Linear DownSize(const model::Shape& s) { return {s.tokens, s.ffn, s.hidden}; }
 
-}  // namespace
-
-absl::Status MlpForward(const NodeContext& ctx, device::Stream& stream) {
+void ActForward(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
-  NormForward(s, ctx.tensor(args::kX), ctx.params[args::kNorm2],
-              ctx.tensor(args::kXn2), ctx.f32(args::kRstd2), stream);
-  Forward(UpSize(s), ctx.tensor(args::kXn2), ctx.params[args::kUpW],
-          ctx.tensor(args::kUp), stream);
   ActivationForwardArgs act;
   act.rows = s.tokens;
   act.ffn = s.ffn;
   act.up = ctx.tensor(args::kUp);
   act.out = ctx.tensor(args::kAct);
   ActivationForward(s, act, stream);
+}
+
+}  // namespace
+
+absl::Status MlpForward(const NodeContext& ctx, device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
+  if (ctx.Runs(args::kNormStep)) {
+    NormForward(s, ctx.tensor(args::kX), ctx.params[args::kNorm2],
+                ctx.tensor(args::kXn2), ctx.f32(args::kRstd2), stream);
+  }
+  if (ctx.Runs(args::kUpStep)) {
+    Forward(UpSize(s), ctx.tensor(args::kXn2), ctx.params[args::kUpW],
+            ctx.tensor(args::kUp), stream);
+  }
+  if (ctx.Runs(args::kActStep)) ActForward(ctx, stream);
+  if (!ctx.Runs(args::kDownStep)) return absl::OkStatus();
   Forward(DownSize(s), ctx.tensor(args::kAct), ctx.params[args::kDownW],
           ctx.tensor(args::kY), stream);
   AddResidual(s, ctx.tensor(args::kX), ctx.tensor(args::kY), stream);

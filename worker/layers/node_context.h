@@ -63,6 +63,7 @@ struct NodeContext {
   // Nodes of the data-parallel resource, else null.
   comm::Communicator* dp = nullptr;
   int microbatch = 0;
+  uint32_t steps = ~0u;  // PhaseDecl::steps
   // load: host memory with the microbatch, i32[microbatch, sample_words].
   const int32_t* batch = nullptr;
   // load, with routing that is replayed: host memory that the device can read,
@@ -77,6 +78,9 @@ struct NodeContext {
   const float* expert_bias = nullptr;
   Workspace workspace;
   comm::CollectiveTag tag;
+
+  // Whether a step of the node's forward runs; see model/decoder.h.
+  bool Runs(int step) const { return (steps >> step & 1) != 0; }
 
   // What has the format of activations. The others have one of their own,
   // whatever that is: they are accessed by it.

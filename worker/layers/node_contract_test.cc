@@ -124,6 +124,9 @@ TEST_P(NodeContractTest, WritesItsOutputsAndNothingElse) {
     }
   }
   for (int layer = layers.size() - 1; layer >= 0; --layer) {
+    for (int node = 0; node < layers[layer].nodes.size(); ++node) {
+      Check(layer, node, Phase::kRecompute);
+    }
     for (int node = layers[layer].nodes.size() - 1; node >= 0; --node) {
       Check(layer, node, Phase::kDgrad);
       Check(layer, node, Phase::kWgrad);
@@ -194,6 +197,8 @@ std::string ShapeName(const ::testing::TestParamInfo<SmallShape>& info) {
       info.param.loss_mask ? "MaskedOverTokens" : "",
       info.param.dispatcher == model::Dispatcher::kAllToAll ? "" : "Gathered",
       info.param.replays_routing ? "Replaying" : "",
+      info.param.recompute.full ? "Full" : "",
+      info.param.recompute.parts.empty() ? "" : "Parts",
       info.param.scaled ? "Scaled" : "", info.param.mla ? "Latent" : "",
       info.param.q_latent ? "Queries" : "", info.param.bf16 ? "Bf16" : "",
       FrozenName(info.param.frozen));
@@ -298,6 +303,21 @@ SmallShape Replaying(SmallShape shape) {
   return shape;
 }
 
+SmallShape Full(SmallShape shape) {
+  shape.recompute.full = true;
+  return shape;
+}
+
+SmallShape Parts(SmallShape shape) {
+  shape.recompute.parts = {model::RecomputePart::kNorm,
+                           model::RecomputePart::kMoeActivation,
+                           model::RecomputePart::kMlaUpProjection,
+                           model::RecomputePart::kAttentionCore,
+                           model::RecomputePart::kMlp,
+                           model::RecomputePart::kSharedExpert};
+  return shape;
+}
+
 SmallShape RouterLosses(model::RouterCoefficients router_loss) {
   SmallShape shape = Shared();
   shape.router_loss = router_loss;
@@ -352,7 +372,16 @@ INSTANTIATE_TEST_SUITE_P(
         FrozenIn(Latent(Dense(), true), "*.out"), Gathered(SmallShape()),
         Gathered(Bf16(Optional())), Gathered(Scaled(Optional())),
         Gathered(Capacity(SmallShape(), false)),
-        Gathered(FrozenIn(RouterLosses({1, 1, 1, 1}), "*down"))),
+        Gathered(FrozenIn(RouterLosses({1, 1, 1, 1}), "*down")),
+        Full(Optional()), Full(Dense()), Full(Gathered(Optional())),
+        Full(Mamba(Shared(), true)), Full(Latent(Shared(), true)),
+        Full(Latent(Dense(), false)), Full(Capacity(SmallShape(), false)),
+        Full(Capacity(SmallShape(), true)), Full(Bf16(Optional())),
+        Full(FrozenIn(Optional(), "*.out*")), Full(FrozenIn(Dense(), "*norm*")),
+        Full(RawTied()), Parts(Optional()), Parts(Dense()),
+        Parts(Gathered(Optional())), Parts(Mamba(Dense(), true)),
+        Parts(Latent(Shared(), true)), Parts(Latent(Dense(), false)),
+        Parts(FrozenIn(Optional(), "*.qkv*"))),
     ShapeName);
 
 }  // namespace

@@ -1,7 +1,8 @@
 // The functions behind every node phase, one source file a node kind.
 //
 // All match NodeFn and are found through FindNode; see model/decoder.h for what
-// each reads and writes.
+// each reads and writes. A forward of several steps is the recompute phase,
+// too.
 #ifndef WEFT_WORKER_LAYERS_NODES_H_
 #define WEFT_WORKER_LAYERS_NODES_H_
 

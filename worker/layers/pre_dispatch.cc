@@ -157,6 +157,28 @@ void Permute(const NodeContext& ctx, const int32_t* index,
   if (s.pad_to_capacity) build.expert_rows = s.capacity();
   ops::BuildPermutation(build, stream);
 
+  ops::GatherElementsArgs probs;
+  probs.count = s.sent_rows();
+  probs.src = ctx.f32(pd::kTopKProb);
+  probs.index = ctx.i32(pd::kSlotOfRow);
+  probs.out = ctx.f32(pd::kSendProb);
+  ops::GatherElements(probs, stream);
+}
+
+// What a router chooses, and where its rows will lie.
+void RouteForward(const NodeContext& ctx, device::Stream& stream) {
+  Route(ctx, stream);
+  const int32_t* kept = ctx.shape->capacity_factor > 0
+                            ? KeepWithinCapacity(ctx, stream)
+                            : ctx.i32(pd::kTopKIndex);
+  if (ctx.shape->expert_bias) CountForBias(ctx, kept, stream);
+  Permute(ctx, kept, stream);
+}
+
+// Nothing where tokens are gathered: they go as they are.
+void SendForward(const NodeContext& ctx, device::Stream& stream) {
+  const model::Shape& s = *ctx.shape;
+  if (s.gathers_tokens()) return;
   ops::GatherRowsArgs rows;
   rows.rows = s.sent_rows();
   rows.hidden = s.hidden;
@@ -164,13 +186,6 @@ void Permute(const NodeContext& ctx, const int32_t* index,
   rows.index = ctx.i32(pd::kTokenOfRow);
   rows.out = ctx.tensor(pd::kSendRows);
   ops::GatherRows(rows, stream);
-
-  ops::GatherElementsArgs probs;
-  probs.count = s.sent_rows();
-  probs.src = ctx.f32(pd::kTopKProb);
-  probs.index = ctx.i32(pd::kSlotOfRow);
-  probs.out = ctx.f32(pd::kSendProb);
-  ops::GatherElements(probs, stream);
 }
 
 void SharedGateForward(const NodeContext& ctx, device::Stream& stream) {
@@ -185,7 +200,7 @@ void SharedGateForward(const NodeContext& ctx, device::Stream& stream) {
   ops::Sigmoid(sigmoid, stream);
 }
 
-// The gate is a factor of the activation's rows: down is linear.
+// Up to its activation. The gate is a factor of its rows: down is linear.
 void SharedExpertForward(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
   if (s.shared_gate) SharedGateForward(ctx, stream);
@@ -198,7 +213,10 @@ void SharedExpertForward(const NodeContext& ctx, device::Stream& stream) {
   act.prob = ctx.f32(pd::kSharedGate);
   act.out = ctx.tensor(pd::kSharedAct);
   ActivationForward(s, act, stream);
-  Forward(SharedDownSize(s), ctx.tensor(pd::kSharedAct),
+}
+
+void SharedDownForward(const NodeContext& ctx, device::Stream& stream) {
+  Forward(SharedDownSize(*ctx.shape), ctx.tensor(pd::kSharedAct),
           ctx.params[pd::kSharedDownW], ctx.tensor(pd::kSharedOut), stream);
 }
 
@@ -283,15 +301,15 @@ void SharedExpertDgrad(const NodeContext& ctx, device::Stream& stream) {
 
 absl::Status PreDispatchForward(const NodeContext& ctx,
                                 device::Stream& stream) {
-  NormForward(*ctx.shape, ctx.tensor(pd::kX), ctx.params[pd::kNorm2],
-              ctx.tensor(pd::kXn2), ctx.f32(pd::kRstd2), stream);
-  Route(ctx, stream);
-  const int32_t* kept = ctx.shape->capacity_factor > 0
-                            ? KeepWithinCapacity(ctx, stream)
-                            : ctx.i32(pd::kTopKIndex);
-  if (ctx.shape->expert_bias) CountForBias(ctx, kept, stream);
-  Permute(ctx, kept, stream);
-  if (ctx.shape->shared_ffn > 0) SharedExpertForward(ctx, stream);
+  if (ctx.Runs(pd::kNormStep)) {
+    NormForward(*ctx.shape, ctx.tensor(pd::kX), ctx.params[pd::kNorm2],
+                ctx.tensor(pd::kXn2), ctx.f32(pd::kRstd2), stream);
+  }
+  if (ctx.Runs(pd::kRouteStep)) RouteForward(ctx, stream);
+  if (ctx.Runs(pd::kSendStep)) SendForward(ctx, stream);
+  if (ctx.shape->shared_ffn == 0) return absl::OkStatus();
+  if (ctx.Runs(pd::kSharedStep)) SharedExpertForward(ctx, stream);
+  if (ctx.Runs(pd::kSharedDownStep)) SharedDownForward(ctx, stream);
   return absl::OkStatus();
 }
 

@@ -17,8 +17,9 @@ using model::Phase;
 absl::Status CheckArg(const model::ModelDecl& model,
                       const model::PhaseDecl& phase, int arg,
                       int64_t needed_bytes) {
-  const model::ValueDecl& value =
-      model.values[phase.args[phase.arg_slots[arg]].value];
+  const int slot = phase.arg_slots[arg];
+  if (slot < 0) return absl::OkStatus();  // a step that does not run
+  const model::ValueDecl& value = model.values[phase.args[slot].value];
   if (value.max_bytes() >= needed_bytes) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(
       "scratch ", value.name, " is declared with ", value.max_bytes(),
@@ -29,7 +30,9 @@ absl::Status CheckPhase(const model::Shape& shape,
                         const model::ModelDecl& model, NodeKind kind,
                         const model::PhaseDecl& phase) {
   constexpr int64_t kWord = 4;
-  if (kind == NodeKind::kAttention && phase.phase == Phase::kForward) {
+  const bool runs_forward =
+      phase.phase == Phase::kForward || phase.phase == Phase::kRecompute;
+  if (kind == NodeKind::kAttention && runs_forward) {
     return CheckArg(model, phase, model::attention::kScratch,
                     AttentionForwardScratch(shape) * kWord);
   }
@@ -37,7 +40,7 @@ absl::Status CheckPhase(const model::Shape& shape,
     return CheckArg(model, phase, model::attention::kDAttnScratch,
                     AttentionDgradScratch(shape) * kWord);
   }
-  if (kind == NodeKind::kMamba && phase.phase == Phase::kForward) {
+  if (kind == NodeKind::kMamba && runs_forward) {
     return CheckArg(model, phase, model::mamba::kScratch,
                     MambaForwardScratch(shape) * kWord);
   }
@@ -45,7 +48,7 @@ absl::Status CheckPhase(const model::Shape& shape,
     return CheckArg(model, phase, model::mamba::kDScratch,
                     MambaDgradScratch(shape) * kWord);
   }
-  if (kind == NodeKind::kMla && phase.phase == Phase::kForward) {
+  if (kind == NodeKind::kMla && runs_forward) {
     return CheckArg(model, phase, model::mla::kAttnScratch,
                     MlaForwardScratch(shape) * kWord);
   }

@@ -135,6 +135,7 @@ model::Shape MakeShape(const SmallShape& small) {
   if (small.bf16) shape.compute_dtype = DType::kBf16;
   if (small.bf16) shape.gradient_dtype = DType::kBf16;
   shape.dispatcher = small.dispatcher;
+  shape.recompute = small.recompute;
   shape.sequence = 5;
   shape.microbatch = 2;
   shape.tokens = 10;
@@ -263,6 +264,7 @@ NodeContext NodeRunner::Context(int layer, const model::PhaseDecl& phase) {
   ctx.workspace.sends = segments_.data();
   ctx.workspace.receives = segments_.data() + segments_.size() / 2;
   ctx.workspace.offsets = offsets_.data();
+  ctx.steps = phase.steps;
   ctx.tag.layer = layer;
   ctx.tag.microbatch = 0;
   return ctx;
@@ -288,7 +290,12 @@ absl::Status NodeRunner::Forward() {
 absl::Status NodeRunner::Backward() {
   absl::Status status;
   for (int layer = model_.layers.size() - 1; layer >= 0; --layer) {
-    for (int node = model_.layers[layer].nodes.size() - 1; node >= 0; --node) {
+    const int nodes = model_.layers[layer].nodes.size();
+    for (int node = 0; node < nodes; ++node) {
+      if (model_.node(layer, node).Find(Phase::kRecompute) == nullptr) continue;
+      status.Update(Run(layer, node, Phase::kRecompute));
+    }
+    for (int node = nodes - 1; node >= 0; --node) {
       for (Phase phase : {Phase::kDgrad, Phase::kWgrad}) {
         if (model_.node(layer, node).Find(phase) == nullptr) continue;
         status.Update(Run(layer, node, phase));

@@ -54,9 +54,10 @@ struct SmallShape {
   bool q_latent = false;  // the next three are of it
   bool half_split = false;
   bool yarn = false;
-  bool padding_mask = false;     // the last token of each sequence is padding
+  bool padding_mask = false;  // the last token of each sequence is padding
   model::Dispatcher dispatcher = model::Dispatcher::kAllToAll;
   bool replays_routing = false;  // tokens go to experts in turn
+  model::Recompute recompute;
 };
 model::Shape MakeShape(const SmallShape& small);
 // For names of tests: what of its activation, its router and its padding is not
