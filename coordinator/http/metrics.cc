@@ -44,13 +44,13 @@ using prometheus::Labels;
 using prometheus::Registry;
 
 constexpr MetricSpec kAll[] = {
-    kBuildInfo,      kQueuedJobs,     kJobState,      kJobStep,
-    kJobTargetSteps, kJobProgress,    kLoss,          kObjective,
-    kRouterLoss,     kEvalLoss,       kGradNorm,      kLearningRate,
-    kImbalance,      kSteps,          kTokens,        kStepSeconds,
-    kUtilization,    kExposedSeconds, kHiddenSeconds, kCommBytes,
-    kMemory,         kPeakBytes,      kWorkerUp,      kWorkerRestarts,
-    kRecordErrors,
+    kBuildInfo,      kQueuedJobs,     kOldestQueued,   kJobState,
+    kJobStep,        kJobTargetSteps, kJobProgress,    kLoss,
+    kObjective,      kRouterLoss,     kEvalLoss,       kGradNorm,
+    kLearningRate,   kImbalance,      kSteps,          kTokens,
+    kStepSeconds,    kUtilization,    kExposedSeconds, kHiddenSeconds,
+    kCommBytes,      kMemory,         kPeakBytes,      kWorkerUp,
+    kWorkerRestarts, kRecordErrors,
 };
 
 // What follows from a job's spec.
@@ -112,6 +112,8 @@ class Metrics::Families {
     std::string device;             // of a worker
     double restarts = 0;            // of a worker, counted so far
     std::optional<JobFacts> facts;  // of a job, once it has run a step
+    // Of a job that waits: when it was submitted, seconds since 1970.
+    std::optional<double> queued_since;
   };
   using ByOwner = std::map<std::string, Series>;
 
@@ -139,6 +141,7 @@ class Metrics::Families {
   Registry registry_{Registry::InsertBehavior::Merge};
   ByOwner jobs_ ABSL_GUARDED_BY(mu_);
   ByOwner workers_ ABSL_GUARDED_BY(mu_);
+  Gauge* oldest_queued_ ABSL_GUARDED_BY(mu_) = nullptr;  // null: none waits
 };
 
 // One change of the metrics: no scrape comes between its parts.
@@ -182,6 +185,23 @@ class ABSL_SCOPED_LOCKABLE Metrics::Update {
     const std::vector<double> bounds(spec.buckets.begin(), spec.buckets.end());
     Keep(f_.Histograms(spec), labels, owner.histograms, bounds)
         .Observe(Positive(value));
+  }
+
+  // Of all jobs that wait.
+  void SetOldestQueued() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    std::optional<double> oldest;
+    for (const auto& [id, series] : f_.jobs_) {
+      const std::optional<double>& since = series.queued_since;
+      if (since.has_value()) oldest = std::min(oldest.value_or(*since), *since);
+    }
+    Family<Gauge>& family = f_.Gauges(kOldestQueued);
+    if (oldest.has_value()) {
+      f_.oldest_queued_ = &family.Add({});
+      f_.oldest_queued_->Set(*oldest);
+    } else if (f_.oldest_queued_ != nullptr) {
+      family.Remove(f_.oldest_queued_);
+      f_.oldest_queued_ = nullptr;
+    }
   }
 
   // The sum over the job's workers; 0 when that of one is not known.
@@ -254,6 +274,12 @@ void Metrics::OnJobState(const v1::Job& job) {
   update.Set(kJobTargetSteps, series, LabelsOf(job), job.spec().steps());
   update.Set(kJobProgress, series, LabelsOf(job),
              absl::ToUnixMillis(clock_.Now()) * 1e-3);
+  series.queued_since.reset();
+  if (job.state() == v1::JOB_STATE_QUEUED) {
+    series.queued_since =
+        job.create_time().seconds() + job.create_time().nanos() * 1e-9;
+  }
+  update.SetOldestQueued();
 }
 
 void Metrics::OnStep(const v1::Job& job, const v1::StepMetrics& step) {

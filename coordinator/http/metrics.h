@@ -30,6 +30,11 @@ inline constexpr MetricSpec kBuildInfo = {
 inline constexpr MetricSpec kQueuedJobs = {"weft_queued_jobs",
                                            MetricType::kGauge, "", "",
                                            "Jobs that wait for workers"};
+inline constexpr MetricSpec kOldestQueued = {
+    "weft_oldest_queued_job_timestamp_seconds", MetricType::kGauge, "seconds",
+    "",
+    "When the job that has waited longest for workers was submitted, since "
+    "1970; absent while none waits"};
 inline constexpr MetricSpec kJobState = {
     "weft_job_state", MetricType::kGauge, "", "job_id,state",
     "1 for the state the job is in, 0 for the others"};

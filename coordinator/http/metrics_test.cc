@@ -100,6 +100,7 @@ TEST(MetricsTest, NamesFollowTheConventions) {
 TEST(MetricsTest, EveryMetricIsExposedWithItsHelpAndLabels) {
   FakeClock clock;
   Metrics metrics("1.2.3", clock);
+  metrics.OnJobState(MakeJob("waiting", v1::JOB_STATE_QUEUED));
   metrics.OnJobState(MakeJob("a", v1::JOB_STATE_RUNNING));
   metrics.OnStep(MakeJob("a", v1::JOB_STATE_RUNNING), MakeStep());
   metrics.OnEval(MakeJob("a", v1::JOB_STATE_RUNNING), v1::EvalMetrics());
@@ -303,6 +304,29 @@ TEST(MetricsTest, ShowsTheQueue) {
   EXPECT_THAT(metrics.ToText(), HasSubstr("weft_queued_jobs 0"));
   metrics.OnQueue(3);
   EXPECT_THAT(metrics.ToText(), HasSubstr("weft_queued_jobs 3"));
+}
+
+TEST(MetricsTest, OldestQueuedJobIsTheFirstThatWasSubmittedOfThoseThatWait) {
+  FakeClock clock;
+  Metrics metrics("", clock);
+  const auto move = [&](const std::string& id, v1::JobState state,
+                        int64_t submitted) {
+    v1::Job job = MakeJob(id, state);
+    job.mutable_create_time()->set_seconds(submitted);
+    job.mutable_create_time()->set_nanos(500000000);
+    metrics.OnJobState(job);
+  };
+  const std::string series = "\nweft_oldest_queued_job_timestamp_seconds";
+  EXPECT_THAT(metrics.ToText(), Not(HasSubstr(series)));
+  move("second", v1::JOB_STATE_QUEUED, 2000);
+  move("first", v1::JOB_STATE_QUEUED, 1000);
+  EXPECT_THAT(metrics.ToText(), HasSubstr(series + " 1000.5\n"));
+  move("first", v1::JOB_STATE_STARTING, 1000);
+  EXPECT_THAT(metrics.ToText(), HasSubstr(series + " 2000.5\n"));
+  move("second", v1::JOB_STATE_CANCELLED, 2000);
+  EXPECT_THAT(metrics.ToText(), Not(HasSubstr(series)));
+  move("third", v1::JOB_STATE_QUEUED, 3000);
+  EXPECT_THAT(metrics.ToText(), HasSubstr(series + " 3000.5\n"));
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ Rules ReadRules() {
       } else {
         rules.alerts.push_back(
             {rule["alert"].as<std::string>(), expr,
-             rule["annotations"]["runbook"].as<std::string>()});
+             rule["annotations"]["runbook_url"].as<std::string>()});
       }
     }
   }

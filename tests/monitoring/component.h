@@ -11,7 +11,7 @@ namespace weft::testing {
 struct AlertRule {
   std::string name;
   std::string expr;
-  std::string runbook;  // annotation
+  std::string runbook;  // annotation runbook_url
 };
 
 struct RecordingRule {
