@@ -5,14 +5,13 @@
 # Of npm, for the tests in deploy/test.
 DEPLOY_PACKAGES=(@grpc/grpc-js@1.13.4 @kubernetes/client-node@1.3.0)
 
-# has_commands WHAT COMMAND...: whether these are there; else says that WHAT is
-# not done.
+# has_commands WHAT COMMAND...: whether these are there; else skips WHAT.
 has_commands() {
   local what="$1" command
   shift
   for command in "$@"; do
     if ! command -v "$command" >/dev/null; then
-      say "$what: $command is not installed"
+      skip "$what" "$command is not installed"
       return 1
     fi
   done
@@ -22,7 +21,7 @@ has_commands() {
 # cannot be had.
 ensure_deploy_packages() {
   local modules="$WEFT_STATE/npm/node_modules"
-  has_commands "manifests and pods skipped" node npm || return
+  has_commands "manifests and pods" node npm || return
   if [[ -d "$modules/@kubernetes/client-node" &&
     -d "$modules/@grpc/grpc-js" ]]; then
     return 0
@@ -30,8 +29,8 @@ ensure_deploy_packages() {
   mkdir -p "$WEFT_STATE/npm"
   if ! npm install --prefix "$WEFT_STATE/npm" --silent --no-audit --no-fund \
     "${DEPLOY_PACKAGES[@]}" >"$WEFT_STATE/npm/deploy.log" 2>&1; then
-    say "manifests and pods skipped: npm cannot install" \
-      "${DEPLOY_PACKAGES[*]}, see .weft/npm/deploy.log"
+    skip "manifests and pods" "npm cannot install ${DEPLOY_PACKAGES[*]}," \
+      "see .weft/npm/deploy.log"
     return 1
   fi
 }
@@ -40,15 +39,15 @@ run_node_test() {
   WEFT_BINARIES="$BINARIES" node --test --test-reporter=spec "$@" 2>&1
 }
 
+# Requires: kubectl.
 check_manifests() {
-  has_commands "overlays not built" kubectl || true
-  run_node_test deploy/test/manifests.test.mjs
+  run_node_test deploy/test/{manifests,typos,rules,binaries,node}.test.mjs
 }
 
 # Whether images and pods can run here; says why not.
 has_namespaces() {
   if ! unshare --net --mount --pid --fork true 2>/dev/null; then
-    say "images and pods not run: this machine gives us no namespaces"
+    skip "images and pods" "this machine gives us no namespaces"
     return 1
   fi
 }
@@ -59,7 +58,7 @@ make_base() {
   local root="$IMAGE_FOLDER/base" container
   if ! debootstrap --variant=minbase bookworm "$root" \
     >"$WEFT_STATE/debootstrap.log" 2>&1; then
-    say "images not built: debootstrap failed, see .weft/debootstrap.log"
+    skip images "debootstrap failed, see .weft/debootstrap.log"
     return 1
   fi
   # As in Debian's slim images.
@@ -67,6 +66,8 @@ make_base() {
     "$root"/var/lib/apt/lists/*
   container="$("${BUILDAH[@]}" from scratch)"
   "${BUILDAH[@]}" add --quiet "$container" "$root" / >/dev/null
+  # As NVIDIA's bases do.
+  "${BUILDAH[@]}" config --env LD_LIBRARY_PATH=/base/lib "$container"
   "${BUILDAH[@]}" commit --quiet --rm "$container" "$1" >/dev/null
   rm -rf "$root"
 }
@@ -74,11 +75,17 @@ make_base() {
 # root_of_image IMAGE: the folder that is its root, once its binaries have run
 # in it.
 root_of_image() {
-  local container binary user
+  local container binary user path
   container="$("${BUILDAH[@]}" from --pull-never "weft-$1:test")"
   user="$("${BUILDAH[@]}" inspect --format '{{.OCIv1.Config.User}}' "$container")"
   if [[ "$user" != 10001:10001 ]]; then
     say "weft-$1 runs as user \"$user\"" >&2
+    return 1
+  fi
+  path="$("${BUILDAH[@]}" run --isolation chroot "$container" -- \
+    printenv LD_LIBRARY_PATH)"
+  if [[ "$path" != /opt/weft/lib:*:/base/lib ]]; then
+    say "weft-$1 looks for libraries in $path, and not where its base does" >&2
     return 1
   fi
   while read -r _ binary; do
@@ -94,7 +101,7 @@ root_of_image() {
 run_images_and_pods() {
   local image built=0 root
   local -A roots
-  if has_commands "images not built" buildah debootstrap &&
+  if has_commands images buildah debootstrap &&
     make_base localhost/weft-base; then
     built=1
   fi
@@ -108,7 +115,7 @@ run_images_and_pods() {
     fi
     roots["$image"]="$root"
   done
-  has_commands "pods not run" kubectl ip nsenter setpriv || return 0
+  has_commands pods kubectl ip nsenter setpriv || return 0
   WEFT_COORDINATOR_ROOT="${roots[coordinator]}" \
     WEFT_WORKER_ROOT="${roots[worker]}" WEFT_BINARIES="$BINARIES" \
     unshare --net --pid --fork --mount-proc --kill-child \

@@ -12,6 +12,29 @@ die() {
   exit 1
 }
 
+# What was not checked and why, a line each: a file, as some checks run in shells
+# of their own.
+SKIPPED_LOG="$WEFT_STATE/skipped"
+
+# skip WHAT WHY...: says that a check is not done, for skipped_checks to repeat.
+skip() {
+  local what="$1"
+  shift
+  say "$what skipped: $*"
+  mkdir -p "$WEFT_STATE"
+  echo "$what: $*" >>"$SKIPPED_LOG"
+}
+
+# For the end of the last line of a command that checks: how many checks were
+# skipped since SKIPPED_LOG was removed, and which.
+skipped_checks() {
+  local skipped names
+  if [[ ! -s "$SKIPPED_LOG" ]]; then return 0; fi
+  mapfile -t skipped < <(awk '!seen[$0]++' "$SKIPPED_LOG")
+  names="$(printf '; %s' "${skipped[@]}")"
+  echo ", ${#skipped[@]} skipped (${names:2})"
+}
+
 # Runs Bazel. WEFT_BAZEL_STARTUP adds startup options, such as
 # --output_base=/tmp/base for builds side by side. Its server outlives the
 # command, so it gets no lock: commands hold theirs on descriptor 9.
@@ -76,13 +99,13 @@ ensure_buf() {
   BUF="$WEFT_STATE/npm/node_modules/.bin/buf"
   if [[ -x "$BUF" ]]; then return 0; fi
   if ! command -v npm >/dev/null; then
-    say "buf lint skipped: npm is not installed"
+    skip "buf lint" "npm is not installed"
     return 1
   fi
   mkdir -p "$WEFT_STATE/npm"
   if ! npm install --prefix "$WEFT_STATE/npm" --silent --no-audit --no-fund \
     "@bufbuild/buf@$BUF_VERSION" >"$WEFT_STATE/npm/install.log" 2>&1; then
-    say "buf lint skipped: npm cannot install @bufbuild/buf@$BUF_VERSION," \
+    skip "buf lint" "npm cannot install @bufbuild/buf@$BUF_VERSION," \
       "see .weft/npm/install.log"
     return 1
   fi
@@ -102,7 +125,7 @@ check_protos() {
   for revision in HEAD HEAD~1; do
     rm -rf "$old"
     if ! protos_of "$revision" "$old" 2>/dev/null; then
-      say "buf breaking skipped for $revision: it is not in this clone"
+      skip "buf breaking for $revision" "it is not in this clone"
       continue
     fi
     "$BUF" breaking --against "$old" || failed=1

@@ -5,6 +5,7 @@ set -euo pipefail
 WEFT_ROOT="$PWD"
 # shellcheck source=scripts/lib.sh
 source scripts/lib.sh
+SKIPPED_LOG="$TEST_TMPDIR/skipped"
 
 fail() {
   echo "FAILED: $*" >&2
@@ -177,10 +178,77 @@ what_cannot_be_checked_is_said() {
   # shellcheck source=scripts/deploy_check.sh
   source scripts/deploy_check.sh
   local seen
-  seen="$(has_commands "pods not run" bash no-such-command || echo "rc=$?")"
-  [[ "$seen" == "weft: pods not run: no-such-command is not installed"*"rc=1" ]] ||
+  seen="$(has_commands pods bash no-such-command || echo "rc=$?")"
+  [[ "$seen" == "weft: pods skipped: no-such-command is not installed"*"rc=1" ]] ||
     fail "got: $seen"
-  has_commands "pods not run" bash || fail "bash is there"
+  has_commands pods bash || fail "bash is there"
+}
+
+# last_line_without COMMAND...: that of ./weft test where these are not there, and
+# all that is checked passes.
+last_line_without() {
+  # shellcheck disable=SC2030,SC2034,SC2317  # weft_test calls and reads these
+  (
+    WEFT_STATE="$TEST_TMPDIR/whole"
+    SKIPPED_LOG="$WEFT_STATE/skipped"
+    # shellcheck source=scripts/weft_test.sh
+    source scripts/weft_test.sh
+    # shellcheck source=scripts/deploy_check.sh
+    source scripts/deploy_check.sh
+    source() { :; }
+    local absent=" $* "
+    command() { [[ "$absent" != *" $2 "* ]]; }
+    for name in weft_install_for_tests ensure_deploy_packages has_namespaces; do
+      eval "$name() { :; }"
+    done
+    run_tests() { PASSED=$((PASSED + 1)); }
+    run_check() { PASSED=$((PASSED + 1)); }
+    check_tree() { check_deploy; }
+    # Of another run.
+    mkdir -p "$WEFT_STATE"
+    echo "an old run: skipped" >"$SKIPPED_LOG"
+    weft_test | tail -n 1
+  )
+}
+
+the_last_line_names_what_was_skipped() {
+  local seen
+  seen="$(last_line_without)"
+  [[ "$seen" == "5 passed, 0 failed" ]] || fail "got: $seen"
+  seen="$(last_line_without kubectl)"
+  [[ "$seen" == "4 passed, 0 failed, 1 skipped (manifests: kubectl is not installed)" ]] ||
+    fail "got: $seen"
+}
+
+skipped_checks_are_named_once() {
+  local seen
+  seen="$(
+    SKIPPED_LOG="$TEST_TMPDIR/skipped"
+    skip a "no b is here" >/dev/null
+    skip c "no d" >/dev/null
+    skip a "no b is here" >/dev/null
+    skipped_checks
+  )"
+  [[ "$seen" == ", 2 skipped (a: no b is here; c: no d)" ]] || fail "got: $seen"
+}
+
+# A coordinator without its worker would go on after the tests.
+clients_leave_no_cluster_behind() {
+  # shellcheck source=scripts/clients_check.sh
+  source scripts/clients_check.sh
+  local seen
+  # shellcheck disable=SC2030,SC2317  # check_clients calls and reads these
+  seen="$(
+    WEFT_STATE="$TEST_TMPDIR/clients"
+    source() { :; }
+    cluster_is_up() { return 1; }
+    build_cluster() { :; }
+    start_cluster() { return 1; }
+    stop_cluster() { echo "stopped $1"; }
+    check_clients || echo "rc=$?"
+  )"
+  [[ "$seen" == "stopped $TEST_TMPDIR/clients/clients"*"rc=1" ]] ||
+    fail "got: $seen"
 }
 
 bundle_commands_exist
@@ -194,3 +262,6 @@ workers_get_the_flags_behind_dashes
 help_needs_no_cluster
 images_get_the_worker_of_their_device
 what_cannot_be_checked_is_said
+the_last_line_names_what_was_skipped
+skipped_checks_are_named_once
+clients_leave_no_cluster_behind

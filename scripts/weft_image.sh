@@ -13,7 +13,7 @@ IMAGE_BASE_CUDA=docker.io/nvidia/cuda:13.0.0-cudnn-runtime-ubuntu24.04
 weft_image() {
   source scripts/cluster.sh
   source scripts/images.sh
-  local base="" device=cpu tag=latest image folder
+  local base="" device=cpu tag=dev image folder
   while (($# > 0)); do
     case "$1" in
       --base=* | --device=* | --tag=*)

@@ -30,10 +30,19 @@ async function watch(client, jobId) {
   return state === 'JOB_STATE_SUCCEEDED';
 }
 
+// Says why a call failed: what is wrong with a refused job, field by field.
+function report(error) {
+  console.error(`error: ${error.details ?? error.message}`);
+  for (const {field, description} of violations(error)) {
+    console.error(`  ${field}: ${description}`);
+  }
+}
+
 async function submit(client, path) {
   const job = await client.submit(JSON.parse(await readFile(path, 'utf8')));
   console.log(`submitted ${job.id}`);
-  process.once('SIGINT', () => client.cancel(job.id, 'interrupted'));
+  // The job may have ended in between.
+  process.once('SIGINT', () => client.cancel(job.id, 'interrupted').catch(report));
   return watch(client, job.id);
 }
 
@@ -49,10 +58,7 @@ async function main([address, command, argument, reason]) {
   try {
     return await commands[command](client, argument) ? 0 : 1;
   } catch (error) {
-    console.error(`error: ${error.details ?? error.message}`);
-    for (const {field, description} of violations(error)) {
-      console.error(`  ${field}: ${description}`);
-    }
+    report(error);
     return 1;
   } finally {
     client.close();

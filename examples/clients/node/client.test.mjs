@@ -5,28 +5,13 @@ import {randomUUID} from 'node:crypto';
 import {after, test} from 'node:test';
 
 import {connect, violations} from './client.mjs';
+import {setting, tinyJob} from './test_jobs.mjs';
 
 const INVALID_ARGUMENT = 3;
 const NOT_FOUND = 5;
 
-const client = connect(process.env.WEFT_COORDINATOR);
+const client = connect(setting('WEFT_COORDINATOR'));
 after(() => client.close());
-
-function tinyJob(steps) {
-  return {
-    name: 'node',
-    steps,
-    model: {
-      vocab_size: 256, hidden_size: 32, num_layers: 2,
-      attention: {num_heads: 4, num_kv_heads: 2},
-      moe: {num_experts: 4, top_k: 2, expert_hidden_size: 16},
-    },
-    data: {prefix: process.env.WEFT_DATA, sequence_length: 16},
-    parallel: {world: 1, ep: 1},
-    batch: {microbatch: 1, global_batch: 2},
-    optimizer: {learning_rate: 0.01},
-  };
-}
 
 async function collect(jobId) {
   const updates = [];
