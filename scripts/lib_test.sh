@@ -5,7 +5,7 @@ set -euo pipefail
 WEFT_ROOT="$PWD"
 # shellcheck source=scripts/lib.sh
 source scripts/lib.sh
-SKIPPED_LOG="$TEST_TMPDIR/skipped"
+SKIPPED_LOG="$TEST_TMPDIR/skipped-here"
 
 fail() {
   echo "FAILED: $*" >&2

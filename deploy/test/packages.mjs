@@ -24,10 +24,6 @@ export function run(command, args, options = {}) {
       result.error?.message ?? `code ${result.status}: ${result.stderr}`}`);
 }
 
-export function hasCommand(name) {
-  return spawnSync('sh', ['-c', `command -v ${name}`]).status === 0;
-}
-
 const CHECK = '/grpc.health.v1.Health/Check';
 const STATUS = {1: 'SERVING', 2: 'NOT_SERVING', 3: 'SERVICE_UNKNOWN'};
 

@@ -1,15 +1,17 @@
 // The contract between manifests and binaries: the pods of overlay cpu-dev, run
 // as the manifests say, train a job. Run by `./weft manifests`, in namespaces
-// that it makes; see pod.mjs for what stands in for a cluster.
+// that it makes; see node.mjs and pod.mjs for what stands in for a cluster.
 import assert from 'node:assert/strict';
 import {copyFileSync, readdirSync, writeFileSync} from 'node:fs';
 import {join} from 'node:path';
 import {after, before, test} from 'node:test';
+import {setTimeout as pause} from 'node:timers/promises';
 
-import {allows, connectionsOf} from './flows.mjs';
+import {Node} from './node.mjs';
 import {render} from './overlays.mjs';
 import {BINARIES, run, TREE} from './packages.mjs';
-import {childrenOf, Node, statusOf} from './pod.mjs';
+import {allows} from './policy.mjs';
+import {childrenOf, connectionsOf, statusOf} from './proc.mjs';
 
 const USER = '10001';
 
@@ -68,6 +70,16 @@ after(() => {
 });
 
 const all = () => [coordinator, ...workers];
+
+// Asks until it is true, or for too long; the last answer.
+async function becomesTrue(isTrue) {
+  const deadline = Date.now() + 60000;
+  for (;;) {
+    const answer = await isTrue();
+    if (answer || Date.now() >= deadline) return answer;
+    await pause(200);
+  }
+}
 
 // With the logs, for they go with the pods.
 function assertServing(answer, pod) {
@@ -168,16 +180,12 @@ test('a dead child of a pod is replaced, and the pod ready again', async () => {
   const [worker] = workers;
   const children = childrenOf(worker.pid).map(({pid}) => pid);
   process.kill(children[1], 'SIGKILL');
-  const deadline = Date.now() + 60000;
-  const replaced = () => {
+  const isReplaced = await becomesTrue(() => {
     const now = childrenOf(worker.pid).map(({pid}) => pid);
     return now.length === 2 && now.includes(children[0]) &&
         !now.includes(children[1]);
-  };
-  while (!replaced() && Date.now() < deadline) {
-    await worker.probe('livenessProbe');
-  }
-  assert.ok(replaced(), worker.log);
+  });
+  assert.ok(isReplaced, worker.log);
   assertServing(await worker.awaitServing('readinessProbe', 60), worker);
 });
 
@@ -187,12 +195,9 @@ test('PID 1 reaps what lost its parent', async () => {
       ['sh', '-c', '(sh -c "echo \\$\\$; exec 1>&-; exec sleep 0.1" &)']);
   assert.match(stdout, /^\d+\n$/);
   const path = `/proc/${stdout.trim()}`;
-  const deadline = Date.now() + 30000;
-  let there;
-  do {
-    there = (await worker.exec(['test', '-e', path])).status === 0;
-  } while (there && Date.now() < deadline);
-  assert.ok(!there, `${path} is still there`);
+  const isReaped = await becomesTrue(
+      async () => (await worker.exec(['test', '-e', path])).status !== 0);
+  assert.ok(isReaped, `${path} is still there`);
 });
 
 test('SIGTERM ends every pod cleanly within its grace', async () => {

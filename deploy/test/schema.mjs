@@ -1,7 +1,50 @@
 // A strict walk over Kubernetes objects: every field must be one that the type
-// has, with a value of its type. Core types are those of @kubernetes/client-node;
-// the few of custom resources are written down here.
+// has, with a value of its type, and a word where it has a list of them. Core
+// types are those of @kubernetes/client-node, without their lists of words, which
+// are here, as are the few types of custom resources.
 import {kubernetes} from './packages.mjs';
+
+// A type of which these are all values.
+const oneOf = (...words) => ({words});
+
+const PROTOCOLS = ['TCP', 'UDP', 'SCTP'];
+
+// Where a string of a core type is one of a few words.
+const WORDS = {
+  'V1Capabilities.drop': ['ALL'],
+  'V1Container.imagePullPolicy': ['Always', 'IfNotPresent', 'Never'],
+  'V1Container.restartPolicy': ['Always'],
+  'V1ContainerPort.protocol': PROTOCOLS,
+  'V1EmptyDirVolumeSource.medium': ['Memory'],
+  'V1JobSpec.completionMode': ['Indexed', 'NonIndexed'],
+  'V1LabelSelectorRequirement.operator':
+      ['In', 'NotIn', 'Exists', 'DoesNotExist'],
+  'V1NetworkPolicyPort.protocol': PROTOCOLS,
+  'V1NetworkPolicySpec.policyTypes': ['Ingress', 'Egress'],
+  'V1PersistentVolumeClaimSpec.accessModes':
+      ['ReadWriteOnce', 'ReadOnlyMany', 'ReadWriteMany', 'ReadWriteOncePod'],
+  'V1PodDisruptionBudgetSpec.unhealthyPodEvictionPolicy':
+      ['IfHealthyBudget', 'AlwaysAllow'],
+  'V1PodSecurityContext.fsGroupChangePolicy': ['Always', 'OnRootMismatch'],
+  'V1PodSpec.restartPolicy': ['Always', 'OnFailure', 'Never'],
+  'V1SeccompProfile.type': ['RuntimeDefault', 'Localhost', 'Unconfined'],
+  'V1ServicePort.protocol': PROTOCOLS,
+  'V1ServiceSpec.clusterIP': ['None'],
+  'V1StatefulSetSpec.podManagementPolicy': ['OrderedReady', 'Parallel'],
+  'V1StatefulSetUpdateStrategy.type': ['RollingUpdate', 'OnDelete'],
+  'V1Toleration.effect': ['NoSchedule', 'PreferNoSchedule', 'NoExecute'],
+  'V1Toleration.operator': ['Exists', 'Equal'],
+  'V1TopologySpreadConstraint.whenUnsatisfiable':
+      ['DoNotSchedule', 'ScheduleAnyway'],
+};
+
+const CORE = {
+  'v1': ['ConfigMap', 'Namespace', 'PersistentVolumeClaim', 'Service', 'ServiceAccount'],
+  'apps/v1': ['StatefulSet'],
+  'batch/v1': ['Job'],
+  'networking.k8s.io/v1': ['NetworkPolicy'],
+  'policy/v1': ['PodDisruptionBudget'],
+};
 
 const POD_MONITOR = {
   selector: 'V1LabelSelector',
@@ -18,12 +61,15 @@ const JOB_SET_SPEC = {
   },
   coordinator:
       {replicatedJob: 'string', jobIndex: 'number', podIndex: 'number'},
-  successPolicy: {operator: 'string', targetReplicatedJobs: ['string']},
-  failurePolicy: {maxRestarts: 'number', restartStrategy: 'string'},
+  successPolicy: {operator: oneOf('All', 'Any'), targetReplicatedJobs: ['string']},
+  failurePolicy: {
+    maxRestarts: 'number',
+    restartStrategy: oneOf('Recreate', 'BlockingRecreate'),
+  },
   replicatedJobs: [{
     name: 'string',
     replicas: 'number',
-    dependsOn: [{name: 'string', status: 'string'}],
+    dependsOn: [{name: 'string', status: oneOf('Ready', 'Complete')}],
     template: JOB_TEMPLATE,
   }],
 };
@@ -50,7 +96,11 @@ const CUSTOM = {
     template: {metadata: 'V1ObjectMeta', spec: JOB_SET_SPEC},
   },
   'trainer.kubeflow.org/v1alpha1 TrainJob': {
-    runtimeRef: {apiGroup: 'string', kind: 'string', name: 'string'},
+    runtimeRef: {
+      apiGroup: oneOf('trainer.kubeflow.org'),
+      kind: oneOf('TrainingRuntime', 'ClusterTrainingRuntime'),
+      name: 'string',
+    },
     suspend: 'boolean',
     trainer: {
       image: 'string',
@@ -74,9 +124,8 @@ function typeOf(object) {
       spec: custom,
     };
   }
-  const [, version] = object.apiVersion.match(/(?:.*\/)?(v\d\w*)$/) ?? [];
-  const name = `${version?.replace(/^v/, 'V')}${object.kind}`;
-  return name in kubernetes ? name : undefined;
+  return CORE[object.apiVersion]?.includes(object.kind) ? `V1${object.kind}` :
+                                                          undefined;
 }
 
 // The fields of a type, as {name: type}; undefined for types without fields.
@@ -85,8 +134,15 @@ function fieldsOf(type) {
   const model = kubernetes[type];
   if (typeof model?.getAttributeTypeMap !== 'function') return undefined;
   return Object.fromEntries(model.getAttributeTypeMap().map(
-      ({baseName, type, format}) =>
-          [baseName, INTEGERS.includes(format) ? 'integer' : type]));
+      (field) => [field.baseName, typeOfField(type, field)]));
+}
+
+function typeOfField(owner, {baseName, type, format}) {
+  const words = WORDS[`${owner}.${baseName}`];
+  if (words !== undefined) {
+    return type === 'Array<string>' ? [oneOf(...words)] : oneOf(...words);
+  }
+  return INTEGERS.includes(format) ? 'integer' : type;
 }
 
 const SCALARS = {
@@ -108,6 +164,10 @@ function walk(value, type, path, visit, problem) {
     if (!Array.isArray(value)) return problem(path, 'is no list');
     value.forEach(
         (v, i) => walk(v, item, [...path, i], visit, problem));
+    return;
+  }
+  if (type.words !== undefined) {
+    if (!type.words.includes(value)) problem(path, `is none of ${type.words}`);
     return;
   }
   const mapped = type['*'] ?? type.match?.(/^{ \[key: string\]: (.*); }$/)?.[1];
