@@ -150,6 +150,20 @@ void Dispatcher::OnDetached(SessionId session, absl::string_view why) {
   outbox_.Run();
 }
 
+void Dispatcher::OnLeft(SessionId session) {
+  {
+    MutexLock lock(&mu_);
+    Member* member = members_.FindAttached(session);
+    if (member == nullptr) return;
+    LoseLocked(*member, "it was stopped", absl::OkStatus());
+    if (options_.observer != nullptr) {
+      options_.observer->OnWorkerForgotten(member->id());
+    }
+    SettleLocked();
+  }
+  outbox_.Run();
+}
+
 std::vector<v1::Worker> Dispatcher::ListWorkers() {
   MutexLock lock(&mu_);
   return members_.List();

@@ -94,6 +94,9 @@ class Dispatcher {
                                    std::shared_ptr<WorkerLink> link);
   void OnMessage(SessionId session, const worker::v1::AttachRequest& message);
   void OnDetached(SessionId session, absl::string_view why);
+  // A worker has ended its stream itself, as one does that is stopped. It
+  // counts as lost, but observers do not wait for it to come back.
+  void OnLeft(SessionId session);
   std::vector<v1::Worker> ListWorkers();
   // All but the fields about the coordinator itself.
   v1::GetClusterInfoResponse ClusterInfo();

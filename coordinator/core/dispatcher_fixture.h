@@ -34,6 +34,7 @@ class DispatcherTest : public ::testing::Test {
     options.clock = &clock_;
     options.store = &store_;
     options.compiler = &compiler_;
+    options.observer = &observer_;
     options.artifacts_dir = "/artifacts";
     options.random = [this] { return next_random_++; };
     options.watch.log_size = 16;
@@ -142,6 +143,7 @@ class DispatcherTest : public ::testing::Test {
   FakeClock clock_;
   MemoryStore store_;
   FakePlanCompiler compiler_;
+  WorkerObserver observer_;
   uint32_t next_random_ = 0x1000;
   std::unique_ptr<Dispatcher> dispatcher_;
   std::vector<std::unique_ptr<FakeWorker>> workers_;

@@ -127,6 +127,22 @@ TEST_F(DispatcherTest, ALostWorkerFailsTheJobAtOnceAndFreesTheOthers) {
   EXPECT_EQ(Get(id).state(), v1::JOB_STATE_FAILED);
 }
 
+TEST_F(DispatcherTest, AWorkerThatLeavesIsForgottenAtOnce) {
+  AddWorkers(2);
+  const std::string id = Submit(MakeLegalJob(2, 2));
+  StartJob(id);
+  observer_.news.clear();
+  Worker(1).Leave();
+  EXPECT_THAT(observer_.news, ElementsAre("w-1 is lost", "w-1 is forgotten"));
+  EXPECT_THAT(Get(id).message(),
+              HasSubstr("rank 1 (worker w-1) was lost: it was stopped"));
+  observer_.news.clear();
+  Worker(1).Leave();
+  EXPECT_THAT(observer_.news, IsEmpty());
+  Worker(0).Break();
+  EXPECT_THAT(observer_.news, ElementsAre("w-0 is lost"));
+}
+
 TEST_F(DispatcherTest, ASilentWorkerIsLostAfterTheTimeout) {
   AddWorkers(2);
   const std::string id = Submit(MakeLegalJob(2, 2));

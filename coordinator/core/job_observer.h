@@ -26,6 +26,7 @@ class JobObserver {
 
   // A worker is attached, or not any more.
   virtual void OnWorker(const v1::Worker& worker) = 0;
+  // The worker was lost long ago, or has left. It may come back.
   virtual void OnWorkerForgotten(absl::string_view worker_id) = 0;
 
   // Jobs that wait for workers.

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "coordinator/core/dispatcher.h"
+#include "coordinator/core/job_observer.h"
 #include "coordinator/core/plan_compiler.h"
 #include "coordinator/core/worker_link.h"
 #include "weft/v1/job.pb.h"
@@ -84,6 +85,25 @@ class FakeLink : public WorkerLink {
   Mutex mu_;
   std::vector<worker::v1::AttachResponse> sent_ ABSL_GUARDED_BY(mu_);
   std::optional<absl::Status> closed_ ABSL_GUARDED_BY(mu_);
+};
+
+// Notes what is told of workers.
+class WorkerObserver : public JobObserver {
+ public:
+  void OnJobState(const v1::Job&) override {}
+  void OnStep(const v1::Job&, const v1::StepMetrics&) override {}
+  void OnEval(const v1::Job&, const v1::EvalMetrics&) override {}
+  void OnJobForgotten(absl::string_view) override {}
+  void OnQueue(int) override {}
+  void OnWorker(const v1::Worker& worker) override {
+    const bool is_lost = worker.state() == v1::WORKER_STATE_LOST;
+    news.push_back(worker.id() + (is_lost ? " is lost" : " is there"));
+  }
+  void OnWorkerForgotten(absl::string_view id) override {
+    news.push_back(std::string(id) + " is forgotten");
+  }
+
+  std::vector<std::string> news;
 };
 
 // A worker as the dispatcher sees it, played by a test.
@@ -171,6 +191,8 @@ class FakeWorker {
   }
   // The stream breaks, as when the process is killed.
   void Break() { dispatcher_.OnDetached(session_, "its stream broke"); }
+  // The worker ends its stream, as when the process is stopped.
+  void Leave() { dispatcher_.OnLeft(session_); }
 
   std::optional<absl::Status> closed() { return link_->closed(); }
 

@@ -126,11 +126,7 @@ class AttachReactor : public AttachStream {
 
   void OnReadDone(bool ok) override {
     if (!ok) {
-      if (session_.has_value()) {
-        dispatcher_.OnDetached(*session_, context_.IsCancelled()
-                                              ? "its connection broke"
-                                              : "it ended its stream");
-      }
+      if (session_.has_value()) Detach();
       // A message that does not parse ends the reads as well.
       link_->Close(session_.has_value()
                        ? absl::OkStatus()
@@ -168,6 +164,14 @@ class AttachReactor : public AttachStream {
         dispatcher_.Attach(request_.register_(), link_);
     if (session.ok()) session_ = *session;
     return session.status();
+  }
+
+  void Detach() {
+    if (context_.IsCancelled()) {
+      dispatcher_.OnDetached(*session_, "its connection broke");
+    } else {
+      dispatcher_.OnLeft(*session_);
+    }
   }
 
   Dispatcher& dispatcher_;

@@ -58,6 +58,16 @@ TEST_F(GrpcServerTest, ABrokenStreamFailsTheJobAtOnce) {
             "rank 0 (worker w-0) was lost: its connection broke");
 }
 
+TEST_F(GrpcServerTest, AWorkerThatEndsItsStreamHasLeft) {
+  auto worker = Attach("w-0");
+  const v1::Job job = Submit(MakeLegalJob(1, 1));
+  Start(*worker);
+  worker->Leave();
+  EXPECT_EQ(Await(job.id(), v1::JOB_STATE_FAILED).message(),
+            "rank 0 (worker w-0) was lost: it was stopped");
+  EXPECT_TRUE(worker->Finish().ok());
+}
+
 TEST_F(GrpcServerTest, ASilentWorkerLosesItsStream) {
   auto worker = Attach("w-0");
   for (int i = 0; i < 10; ++i) {

@@ -187,6 +187,8 @@ class TestWorker {
   }
 
   void Kill() { context_.TryCancel(); }
+  // As a worker does that is stopped.
+  void Leave() { stream_->WritesDone(); }
   // Waits for the end of the stream.
   grpc::Status Finish() {
     worker::v1::AttachResponse message;
