@@ -99,13 +99,13 @@ ensure_buf() {
   BUF="$WEFT_STATE/npm/node_modules/.bin/buf"
   if [[ -x "$BUF" ]]; then return 0; fi
   if ! command -v npm >/dev/null; then
-    skip "buf lint" "npm is not installed"
+    skip buf "npm is not installed"
     return 1
   fi
   mkdir -p "$WEFT_STATE/npm"
   if ! npm install --prefix "$WEFT_STATE/npm" --silent --no-audit --no-fund \
     "@bufbuild/buf@$BUF_VERSION" >"$WEFT_STATE/npm/install.log" 2>&1; then
-    skip "buf lint" "npm cannot install @bufbuild/buf@$BUF_VERSION," \
+    skip buf "npm cannot install @bufbuild/buf@$BUF_VERSION," \
       "see .weft/npm/install.log"
     return 1
   fi

@@ -1,5 +1,8 @@
 // What must fit between a container, its pod and the flags of what it runs.
-import {binaryOf, flagsOf, httpPortsOf, isDaemon, portOf, PROBES, probesOf, secondsOf} from './objects.mjs';
+import {
+  binaryOf, flagsOf, httpPortsOf, isDaemon, portOf, PROBES, probesOf,
+  secondsOf
+} from './objects.mjs';
 
 // The flags that listen, the ports that are declared and those that probes ask
 // are the same.

@@ -6,6 +6,7 @@ import {tmpdir} from 'node:os';
 import {join, relative} from 'node:path';
 import {test} from 'node:test';
 
+import {containersOf, podTemplatesOf} from './objects.mjs';
 import {build, OVERLAYS, render} from './overlays.mjs';
 import {BINARIES, KUSTOMIZE, run, TREE, yaml} from './packages.mjs';
 import {violationsOf} from './rules.mjs';
@@ -89,6 +90,21 @@ test('the overlay that the runbook shows is one that can be applied', (t) => {
   for (const {alert, annotations} of alerts) {
     assert.equal(
         annotations.runbook_url, `https://DOCS/runbook.md#${alert.toLowerCase()}`);
+  }
+});
+
+test('an overlay on an example names the images of all its pods', (t) => {
+  const [{apiVersion, kind, images}] = shownKustomizations();
+  for (const example of OVERLAYS.filter((o) => o.startsWith('examples/'))) {
+    const resources = [`../../${example}`];
+    const objects = buildShown({apiVersion, kind, resources, images}, t);
+    for (const {owner, spec} of podTemplatesOf(objects)) {
+      for (const {name, image} of containersOf(spec)) {
+        assert.match(
+            image, /^REGISTRY\/weft-(coordinator|worker):1\.0$/,
+            `${example}: ${owner.kind}, container ${name}`);
+      }
+    }
   }
 });
 

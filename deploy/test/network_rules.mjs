@@ -1,5 +1,7 @@
 // What must hold of NetworkPolicies: all is denied but exactly what Weft needs.
-import {COMPONENT, containersOf, flagsOf, httpPortsOf, matches, portOf, portsOf} from './objects.mjs';
+import {
+  COMPONENT, containersOf, flagsOf, httpPortsOf, matches, portOf, portsOf
+} from './objects.mjs';
 import {allows} from './policy.mjs';
 
 const DNS = 53;

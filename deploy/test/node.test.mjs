@@ -37,7 +37,8 @@ test('pods have the names that a cluster gives them, and no others', () => {
 
 test('images look for libraries where their base does too', () => {
   const onBase = imageEnvironment({LD_LIBRARY_PATH: '/base/lib:/base/lib64'});
-  assert.match(onBase.LD_LIBRARY_PATH, /^\/opt\/weft\/lib:.*:\/base\/lib:\/base\/lib64$/);
+  assert.match(
+      onBase.LD_LIBRARY_PATH, /^\/opt\/weft\/lib:.*:\/base\/lib:\/base\/lib64$/);
   // Where GPU device plugins put the driver.
   assert.match(onBase.LD_LIBRARY_PATH, /:\/usr\/local\/nvidia\/lib64:/);
   // An empty entry would be the current folder.

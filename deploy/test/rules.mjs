@@ -1,6 +1,8 @@
 // What must hold between the objects of one overlay, beyond their types.
 import {containerViolations} from './container_rules.mjs';
-import {COMPONENT, containersOf, isHeadless, matches, podTemplatesOf, portsOf} from './objects.mjs';
+import {
+  COMPONENT, containersOf, isHeadless, matches, podTemplatesOf, portsOf
+} from './objects.mjs';
 import {networkViolations} from './network_rules.mjs';
 import {NAMESPACE} from './policy.mjs';
 import {securityViolations} from './security_rules.mjs';
@@ -56,9 +58,10 @@ function* monitors(objects, pods) {
   for (const {owner, spec, labels} of isMonitored ? pods : []) {
     const scraped = objects.filter(
         (o) => o.kind === 'PodMonitor' && matches(o.spec.selector, labels));
+    const endpoints = scraped.flatMap((o) => o.spec.podMetricsEndpoints);
     for (const name of portsOf(spec).keys()) {
       if (/^(http|metrics)/.test(name) &&
-          !scraped.some((o) => o.spec.podMetricsEndpoints.some((e) => e.port === name))) {
+          !endpoints.some((endpoint) => endpoint.port === name)) {
         yield `${owner.kind} ${owner.metadata.name}: port ${name} is not scraped`;
       }
     }

@@ -86,7 +86,8 @@ const BREAKS = [
   ['/dev/shm is not in memory',
    (c) => delete c.spec.volumes.find(({name}) => name === 'shm').emptyDir.medium],
   ['container coordinator: cannot write /var/lib/weft/state',
-   (c) => c.coordinator.spec.template.spec.containers[0].volumeMounts[0].readOnly = true],
+   (c) => c.coordinator.spec.template.spec.containers[0].volumeMounts[0].readOnly =
+       true],
   ['/var/lib/weft/artifacts is not the coordinator\'s',
    (c) => c.container.volumeMounts[0].mountPath = '/var/lib/weft/artefacts'],
   ['no ServiceAccount weft', (c) => c.spec.serviceAccountName = 'weft'],
@@ -156,7 +157,8 @@ const NETWORK = [
   ['a peer is no pod',
    (c) => c.policy.spec.ingress[0].from.push({ipBlock: {cidr: '0.0.0.0/0'}})],
   ['monitoring to StatefulSet weft-worker (worker), TCP 9090: are refused',
-   (c) => c.ranks.spec.ingress[1].ports = [{protocol: 'TCP', port: 9190, endPort: 9197}]],
+   (c) => c.ranks.spec.ingress[1].ports =
+       [{protocol: 'TCP', port: 9190, endPort: 9197}]],
   ['monitoring to StatefulSet weft-worker (worker), TCP 9098: are allowed',
    (c) => c.ranks.spec.ingress[1].ports[0].endPort = 9098],
   ['(worker) to StatefulSet weft-coordinator (coordinator), TCP 7070: are refused',
@@ -198,7 +200,10 @@ const EXAMPLES = [
   ['examples/indexed-job', 'Job weft-run: a Job has no deadline',
    ({job}) => delete job.activeDeadlineSeconds],
   ['examples/indexed-job', 'it needs minAvailable, a number',
-   ({budget}) => budget.spec = {...budget.spec, minAvailable: undefined, maxUnavailable: 0}],
+   ({budget}) => {
+     delete budget.spec.minAvailable;
+     budget.spec.maxUnavailable = 0;
+   }],
   ['examples/indexed-job', 'lets a pod be evicted that works',
    ({budget}) => budget.spec.minAvailable = 1],
   ['examples/indexed-job', 'container worker: lifecycle differ from the StatefulSet\'s',
@@ -213,9 +218,11 @@ const EXAMPLES = [
    ({objects}) => objects.find((o) => o.kind === 'ClusterTrainingRuntime')
                       .metadata.namespace = 'weft'],
   ['examples/kubeflow-trainer', 'no ClusterTrainingRuntime wfet',
-   ({objects}) => objects.find((o) => o.kind === 'TrainJob').spec.runtimeRef.name = 'wfet'],
+   ({objects}) =>
+       objects.find((o) => o.kind === 'TrainJob').spec.runtimeRef.name = 'wfet'],
   ['examples/jobset', 'nobody is weft-run-coordinator-0-0.weft-run:7070',
-   ({objects}) => objects.find((o) => o.kind === 'JobSet').spec.network.subdomain = 'x'],
+   ({objects}) =>
+       objects.find((o) => o.kind === 'JobSet').spec.network.subdomain = 'x'],
 ];
 
 for (const [example, message, spoil] of EXAMPLES) {

@@ -38,8 +38,11 @@ const WORDS = {
       ['DoNotSchedule', 'ScheduleAnyway'],
 };
 
+// The kinds that are used, of core types.
 const CORE = {
-  'v1': ['ConfigMap', 'Namespace', 'PersistentVolumeClaim', 'Service', 'ServiceAccount'],
+  'v1': [
+    'ConfigMap', 'Namespace', 'PersistentVolumeClaim', 'Service', 'ServiceAccount'
+  ],
   'apps/v1': ['StatefulSet'],
   'batch/v1': ['Job'],
   'networking.k8s.io/v1': ['NetworkPolicy'],

@@ -1,5 +1,8 @@
 // What must hold of the objects that make pods, and of those that count them.
-import {binaryOf, COMPONENT, containersOf, flagsOf, isDaemon, isHeadless, matches, serves} from './objects.mjs';
+import {
+  binaryOf, COMPONENT, containersOf, flagsOf, isDaemon, isHeadless, matches,
+  serves
+} from './objects.mjs';
 
 const runs = (spec, binary) =>
     containersOf(spec).some((container) => binaryOf(container) === binary);
@@ -134,7 +137,8 @@ function* artifacts(pods) {
     return spec.volumes?.find((v) => v.name === name)?.persistentVolumeClaim;
   };
   const daemons = pods.flatMap(
-      ({owner, spec}) => containersOf(spec).map((container) => ({owner, spec, container})));
+      ({owner, spec}) =>
+          containersOf(spec).map((container) => ({owner, spec, container})));
   const [coordinator] =
       daemons.filter(({container}) => binaryOf(container) === 'coordinator');
   const {artifacts_dir: path} = flagsOf(coordinator.container);
