@@ -22,9 +22,9 @@
 //
 // On CUDA: heads are at most 256 wide, tensors are aligned to 16 bytes and
 // `scratch` is not used. In bf16, tensor cores do the backward of heads of 64
-// and 128, values as wide, and, in sequences of a multiple of 128 tokens, their
-// forward. They
-// take what they multiply in bf16: p and ds, too.
+// and 128, values as wide, and of 192 with values of 128, and, in sequences of
+// a multiple of 128 tokens, their forward. They take what they multiply in
+// bf16: p and ds, too.
 #ifndef WEFT_KERNELS_OPS_ATTENTION_ATTENTION_H_
 #define WEFT_KERNELS_OPS_ATTENTION_ATTENTION_H_
 

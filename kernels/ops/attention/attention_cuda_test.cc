@@ -28,10 +28,12 @@ struct Case {
   int64_t heads;
   int64_t kv_heads;
   int64_t head_dim;
+  int64_t v_head_dim = 0;
 
   AttentionShape Shape() const {
-    return {batch,    seq,      heads,
-            kv_heads, head_dim, 1 / std::sqrt(static_cast<float>(head_dim))};
+    return {batch,     seq,      heads,
+            kv_heads,  head_dim, 1 / std::sqrt(static_cast<float>(head_dim)),
+            v_head_dim};
   }
 };
 
@@ -123,6 +125,8 @@ INSTANTIATE_TEST_SUITE_P(
     Cases, LongAttention,
     ::testing::Values(Case{"Grouped", 1, 4096, 4, 1, 128},
                       Case{"Heads64", 2, 2048, 4, 2, 64},
+                      Case{"Latent", 1, 4096, 4, 4, 192, 128},
+                      Case{"NoWholeTilesOfLatent", 2, 777, 3, 3, 192, 128},
                       Case{"NoWholeTiles", 3, 1000, 2, 2, 128},
                       Case{"NoWholeTilesOfHeads64", 2, 777, 6, 2, 64}),
     [](const auto& info) { return info.param.name; });

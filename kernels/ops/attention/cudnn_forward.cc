@@ -25,10 +25,10 @@ struct ForwardGraph {
   CudnnTensor scale, hidden;
 };
 
-// `heads` heads of packed rows of `width` elements.
-CudnnLayout Packed(const AttentionShape& s, int64_t heads, int64_t width) {
-  return {{s.batch, heads, s.seq, s.head_dim},
-          {s.seq * width, s.head_dim, width, 1}};
+// `heads` heads of `dim` columns, of packed rows of `width` elements.
+CudnnLayout Packed(const AttentionShape& s, int64_t heads, int64_t dim,
+                   int64_t width) {
+  return {{s.batch, heads, s.seq, dim}, {s.seq * width, dim, width, 1}};
 }
 
 // A number for each query and head.
@@ -51,11 +51,15 @@ ForwardGraph Build(const AttentionShape& s, cudnnHandle_t handle,
                    std::string* error) {
   GraphBuilder g;
   ForwardGraph f;
-  const CudnnLayout kv = Packed(s, s.num_kv_heads, s.qkv_width());
-  f.q = g.Memory(Packed(s, s.num_heads, s.qkv_width()), CUDNN_DATA_BFLOAT16);
-  f.k = g.Memory(kv.Transposed(), CUDNN_DATA_BFLOAT16);
-  f.v = g.Memory(kv, CUDNN_DATA_BFLOAT16);
-  f.out = g.Memory(Packed(s, s.num_heads, s.out_width()), CUDNN_DATA_BFLOAT16);
+  const int64_t width = s.qkv_width();
+  f.q =
+      g.Memory(Packed(s, s.num_heads, s.head_dim, width), CUDNN_DATA_BFLOAT16);
+  f.k = g.Memory(Packed(s, s.num_kv_heads, s.head_dim, width).Transposed(),
+                 CUDNN_DATA_BFLOAT16);
+  f.v = g.Memory(Packed(s, s.num_kv_heads, s.value_dim(), width),
+                 CUDNN_DATA_BFLOAT16);
+  f.out = g.Memory(Packed(s, s.num_heads, s.value_dim(), s.out_width()),
+                   CUDNN_DATA_BFLOAT16);
   f.lse = g.Memory(Lse(s), CUDNN_DATA_FLOAT);
   f.scale = g.Scalar();
   f.hidden = g.Scalar();
@@ -88,8 +92,8 @@ ForwardGraph Build(const AttentionShape& s, cudnnHandle_t handle,
 cudnnStatus_t Run(const AttentionForwardArgs& args, const ForwardGraph& graph,
                   cudnnHandle_t handle, void* workspace) {
   const AttentionShape& s = args.shape;
-  const ConstTensor k = args.qkv + s.num_heads * s.head_dim;
-  const ConstTensor v = k + s.num_kv_heads * s.head_dim;
+  const ConstTensor k = args.qkv + s.key_column();
+  const ConstTensor v = args.qkv + s.value_column();
   return graph.plan.Run(handle,
                         {{graph.q, args.qkv.data},
                          {graph.k, k.data},
@@ -123,7 +127,7 @@ class Cudnn {
 
  private:
   // What plans differ in.
-  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t>;
+  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>;
 
   // False, and the device fails, unless `status` is success.
   static bool Check(cudnnStatus_t status, device::Stream& stream) {
@@ -143,7 +147,8 @@ class Cudnn {
   // Null, and the device fails, when cuDNN has no plan.
   const ForwardGraph* Find(const AttentionShape& s, device::Stream& stream)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    const Key key = {s.batch, s.seq, s.num_heads, s.num_kv_heads, s.head_dim};
+    const Key key = {s.batch,        s.seq,      s.num_heads,
+                     s.num_kv_heads, s.head_dim, s.value_dim()};
     const auto found = graphs_.find(key);
     if (found != graphs_.end()) return &found->second;
     std::string error;
@@ -164,8 +169,9 @@ class Cudnn {
 }  // namespace
 
 bool IsForCudnn(const AttentionShape& s) {
-  return (s.head_dim == 64 || s.head_dim == 128) &&
-         s.value_dim() == s.head_dim && s.seq % 128 == 0;
+  if (s.seq % 128 != 0) return false;
+  if (s.head_dim == 192) return s.value_dim() == 128;
+  return (s.head_dim == 64 || s.head_dim == 128) && s.value_dim() == s.head_dim;
 }
 
 void CudnnForward(const AttentionForwardArgs& args, device::Stream& stream) {

@@ -46,16 +46,18 @@ struct Pass {
   }
 };
 
-template <int kDim>
+// kDim: width of a head of queries and keys; kValueDim: of values and outputs.
+template <int kDim, int kValueDim>
 struct Shared {
   static constexpr int kTileBytes = kDim / 64 * kBoxBytes;
+  static constexpr int kValueTileBytes = kValueDim / 64 * kBoxBytes;
   struct Stage {
-    uint8_t first[kTileBytes];   // queries, or keys
-    uint8_t second[kTileBytes];  // d_out, or values
+    uint8_t first[kTileBytes];        // queries, or keys
+    uint8_t second[kValueTileBytes];  // d_out, or values
   };
   struct Owned {
-    uint8_t first[kOwners][kTileBytes];   // keys, or queries
-    uint8_t second[kOwners][kTileBytes];  // values, or d_out
+    uint8_t first[kOwners][kTileBytes];        // keys, or queries
+    uint8_t second[kOwners][kValueTileBytes];  // values, or d_out
   };
   Owned owned;
   Stage stages[kStages];
@@ -66,15 +68,15 @@ struct Shared {
 };
 constexpr int kAlignment = 1024;  // of `Shared`
 
-template <int kDim>
-__device__ Shared<kDim>& SharedIn(uint8_t* memory) {
+template <int kDim, int kValueDim>
+__device__ Shared<kDim, kValueDim>& SharedIn(uint8_t* memory) {
   const uint32_t misaligned = SharedAddress(memory) % kAlignment;
-  return *reinterpret_cast<Shared<kDim>*>(
+  return *reinterpret_cast<Shared<kDim, kValueDim>*>(
       memory + (misaligned == 0 ? 0 : kAlignment - misaligned));
 }
 
-template <int kDim>
-__device__ void InitBarriers(Shared<kDim>& shared) {
+template <int kDim, int kValueDim>
+__device__ void InitBarriers(Shared<kDim, kValueDim>& shared) {
   if (threadIdx.x == 0) {
     InitBarrier(&shared.owned_full, 1);
     for (int i = 0; i < kStages; ++i) {
@@ -96,8 +98,8 @@ __device__ void LoadTile(const CUtensorMap& map, int64_t column, int64_t row,
 }
 
 // A warp is done with a stage.
-template <int kDim>
-__device__ void Release(Shared<kDim>& shared, int stage) {
+template <int kDim, int kValueDim>
+__device__ void Release(Shared<kDim, kValueDim>& shared, int stage) {
   __syncwarp();
   if (threadIdx.x % 32 == 0) Arrive(&shared.empty[stage]);
 }
@@ -152,20 +154,20 @@ struct KeyBlock {
   }
 };
 
-template <int kDim>
+template <int kDim, int kValueDim>
 __device__ void LoadQueries(const Pass& pass, const KeyBlock& block,
                             const CUtensorMap& qkv, const CUtensorMap& d_out,
-                            Shared<kDim>& shared) {
+                            Shared<kDim, kValueDim>& shared) {
   const AttentionShape& s = pass.shape;
-  const int64_t key_column = (s.num_heads + block.kv_head) * kDim;
-  const int64_t value_column = key_column + s.num_kv_heads * kDim;
+  const int64_t key_column = s.key_column() + block.kv_head * kDim;
+  const int64_t value_column = s.value_column() + block.kv_head * kValueDim;
   ArriveExpectingBytes(&shared.owned_full, sizeof(shared.owned));
   for (int i = 0; i < kOwners; ++i) {
     const int64_t row = block.first + i * kTileRows;
     LoadTile<kDim>(qkv, key_column, row, block.sequence, shared.owned.first[i],
                    &shared.owned_full);
-    LoadTile<kDim>(qkv, value_column, row, block.sequence,
-                   shared.owned.second[i], &shared.owned_full);
+    LoadTile<kValueDim>(qkv, value_column, row, block.sequence,
+                        shared.owned.second[i], &shared.owned_full);
   }
   const int64_t group = s.num_heads / s.num_kv_heads;
   RingSlot<kStages> slot;
@@ -178,7 +180,8 @@ __device__ void LoadQueries(const Pass& pass, const KeyBlock& block,
       WaitFor(&shared.empty[slot.stage], slot.parity ^ 1);
       ArriveExpectingBytes(full, sizeof(stage) + sizeof(stats));
       LoadTile<kDim>(qkv, h * kDim, row, block.sequence, stage.first, full);
-      LoadTile<kDim>(d_out, h * kDim, row, block.sequence, stage.second, full);
+      LoadTile<kValueDim>(d_out, h * kValueDim, row, block.sequence,
+                          stage.second, full);
       LoadBytes(pass.StatsOf(block.sequence, h, row), stats, sizeof(stats),
                 full);
       slot.Advance();
@@ -188,26 +191,33 @@ __device__ void LoadQueries(const Pass& pass, const KeyBlock& block,
 
 // Adds what 64 queries give to dk and dv of 64 keys. `on_diagonal`: of the same
 // positions.
-template <int kDim>
-__device__ void AddKeyGrads(const Shared<kDim>& shared, int owner, int stage,
-                            float scale2, bool on_diagonal, HeadSums<kDim>& d_k,
-                            HeadSums<kDim>& d_v) {
+template <int kDim, int kValueDim>
+__device__ void AddKeyGrads(const Shared<kDim, kValueDim>& shared, int owner,
+                            int stage, float scale2, bool on_diagonal,
+                            HeadSums<kDim>& d_k, HeadSums<kValueDim>& d_v) {
+  // Both scores at once would leave too few registers.
+  constexpr bool kIsWide = kDim > 128;
   const auto& tile = shared.stages[stage];
   Scores p;
   Scores ds;
   WgmmaFence();
   BeginScores<kDim>(shared.owned.first[owner], tile.first, p);
-  BeginScores<kDim>(shared.owned.second[owner], tile.second, ds);
+  if constexpr (!kIsWide) {
+    BeginScores<kValueDim>(shared.owned.second[owner], tile.second, ds);
+  }
   const QueryStats* const stats = shared.stats[stage] + FirstColumn();
   const auto of = [&](int, int column) { return stats[column]; };
-  WgmmaWait<1>();
+  WgmmaWait<kIsWide ? 0 : 1>();
   PinRegisters(p);
   Probabilities(scale2, of, p);
   if (on_diagonal) HideFuture<true>(p);
   Weights p_weights;
   PackWeights(p, p_weights);
   WgmmaFence();
-  BeginWeighted<kDim>(p_weights, tile.second, d_v);
+  if constexpr (kIsWide) {
+    BeginScores<kValueDim>(shared.owned.second[owner], tile.second, ds);
+  }
+  BeginWeighted<kValueDim>(p_weights, tile.second, d_v);
   WgmmaWait<1>();
   PinRegisters(ds);
   ScoreGrads(p, of, ds);
@@ -220,14 +230,14 @@ __device__ void AddKeyGrads(const Shared<kDim>& shared, int owner, int stage,
   PinRegisters(d_k);
 }
 
-template <int kDim>
+template <int kDim, int kValueDim>
 __device__ void SumKeyGrads(const Pass& pass, const KeyBlock& block, int owner,
-                            Shared<kDim>& shared) {
+                            Shared<kDim, kValueDim>& shared) {
   const AttentionShape& s = pass.shape;
   const float scale2 = s.scale * kLog2E;
   const int64_t first = block.first + owner * kTileRows;
   HeadSums<kDim> d_k = {};
-  HeadSums<kDim> d_v = {};
+  HeadSums<kValueDim> d_v = {};
   WaitFor(&shared.owned_full, 0);
   RingSlot<kStages> slot;
   for (int64_t h = 0; h < s.num_heads / s.num_kv_heads; ++h) {
@@ -242,21 +252,21 @@ __device__ void SumKeyGrads(const Pass& pass, const KeyBlock& block, int owner,
     }
   }
   const int64_t width = s.qkv_width();
-  __nv_bfloat16* const keys = pass.d_qkv +
-                              (block.sequence * s.seq + first) * width +
-                              (s.num_heads + block.kv_head) * kDim;
-  StoreHead<kDim>(d_k, s.scale, s.seq - first, width, keys);
-  StoreHead<kDim>(d_v, 1.0f, s.seq - first, width,
-                  keys + s.num_kv_heads * kDim);
+  __nv_bfloat16* const row =
+      pass.d_qkv + (block.sequence * s.seq + first) * width;
+  StoreHead<kDim>(d_k, s.scale, s.seq - first, width,
+                  row + s.key_column() + block.kv_head * kDim);
+  StoreHead<kValueDim>(d_v, 1.0f, s.seq - first, width,
+                       row + s.value_column() + block.kv_head * kValueDim);
 }
 
-template <int kDim>
+template <int kDim, int kValueDim>
 __global__ void __launch_bounds__(kThreads, 1)
     KeyGradKernel(const __grid_constant__ CUtensorMap qkv,
                   const __grid_constant__ CUtensorMap d_out,
                   const __grid_constant__ Pass pass) {
   extern __shared__ uint8_t memory[];
-  Shared<kDim>& shared = SharedIn<kDim>(memory);
+  Shared<kDim, kValueDim>& shared = SharedIn<kDim, kValueDim>(memory);
   InitBarriers(shared);
   const KeyBlock block = KeyBlock::Of(pass.shape);
   if (threadIdx.x < 128) {
@@ -291,23 +301,22 @@ struct QueryBlock {
   }
 };
 
-template <int kDim>
+template <int kDim, int kValueDim>
 __device__ void LoadKeys(const Pass& pass, const QueryBlock& block,
                          const CUtensorMap& qkv, const CUtensorMap& d_out,
-                         Shared<kDim>& shared) {
+                         Shared<kDim, kValueDim>& shared) {
   const AttentionShape& s = pass.shape;
-  const int64_t column = block.head * kDim;
   ArriveExpectingBytes(&shared.owned_full, sizeof(shared.owned));
   for (int i = 0; i < kOwners; ++i) {
     const int64_t row = block.first + i * kTileRows;
-    LoadTile<kDim>(qkv, column, row, block.sequence, shared.owned.first[i],
-                   &shared.owned_full);
-    LoadTile<kDim>(d_out, column, row, block.sequence, shared.owned.second[i],
-                   &shared.owned_full);
+    LoadTile<kDim>(qkv, block.head * kDim, row, block.sequence,
+                   shared.owned.first[i], &shared.owned_full);
+    LoadTile<kValueDim>(d_out, block.head * kValueDim, row, block.sequence,
+                        shared.owned.second[i], &shared.owned_full);
   }
   const int64_t kv_head = block.head / (s.num_heads / s.num_kv_heads);
-  const int64_t key_column = (s.num_heads + kv_head) * kDim;
-  const int64_t value_column = key_column + s.num_kv_heads * kDim;
+  const int64_t key_column = s.key_column() + kv_head * kDim;
+  const int64_t value_column = s.value_column() + kv_head * kValueDim;
   RingSlot<kStages> slot;
   for (int64_t row = 0; row < block.End(s); row += kTileRows) {
     uint64_t* const full = &shared.full[slot.stage];
@@ -315,22 +324,24 @@ __device__ void LoadKeys(const Pass& pass, const QueryBlock& block,
     WaitFor(&shared.empty[slot.stage], slot.parity ^ 1);
     ArriveExpectingBytes(full, sizeof(stage));
     LoadTile<kDim>(qkv, key_column, row, block.sequence, stage.first, full);
-    LoadTile<kDim>(qkv, value_column, row, block.sequence, stage.second, full);
+    LoadTile<kValueDim>(qkv, value_column, row, block.sequence, stage.second,
+                        full);
     slot.Advance();
   }
 }
 
 // Adds what 64 keys give to dq of 64 queries.
-template <int kDim>
-__device__ void AddQueryGrads(const Shared<kDim>& shared, int owner, int stage,
-                              float scale2, const QueryStats (&stats)[2],
-                              bool on_diagonal, HeadSums<kDim>& d_q) {
+template <int kDim, int kValueDim>
+__device__ void AddQueryGrads(const Shared<kDim, kValueDim>& shared, int owner,
+                              int stage, float scale2,
+                              const QueryStats (&stats)[2], bool on_diagonal,
+                              HeadSums<kDim>& d_q) {
   const auto& tile = shared.stages[stage];
   Scores p;
   Scores ds;
   WgmmaFence();
   BeginScores<kDim>(shared.owned.first[owner], tile.first, p);
-  BeginScores<kDim>(shared.owned.second[owner], tile.second, ds);
+  BeginScores<kValueDim>(shared.owned.second[owner], tile.second, ds);
   const auto of = [&](int row, int) { return stats[row]; };
   WgmmaWait<1>();
   PinRegisters(p);
@@ -347,9 +358,9 @@ __device__ void AddQueryGrads(const Shared<kDim>& shared, int owner, int stage,
   PinRegisters(d_q);
 }
 
-template <int kDim>
+template <int kDim, int kValueDim>
 __device__ void SumQueryGrads(const Pass& pass, const QueryBlock& block,
-                              int owner, Shared<kDim>& shared) {
+                              int owner, Shared<kDim, kValueDim>& shared) {
   const AttentionShape& s = pass.shape;
   const float scale2 = s.scale * kLog2E;
   const int64_t first = block.first + owner * kTileRows;
@@ -374,13 +385,13 @@ __device__ void SumQueryGrads(const Pass& pass, const QueryBlock& block,
                       block.head * kDim);
 }
 
-template <int kDim>
+template <int kDim, int kValueDim>
 __global__ void __launch_bounds__(kThreads, 1)
     QueryGradKernel(const __grid_constant__ CUtensorMap qkv,
                     const __grid_constant__ CUtensorMap d_out,
                     const __grid_constant__ Pass pass) {
   extern __shared__ uint8_t memory[];
-  Shared<kDim>& shared = SharedIn<kDim>(memory);
+  Shared<kDim, kValueDim>& shared = SharedIn<kDim, kValueDim>(memory);
   InitBarriers(shared);
   const QueryBlock block = QueryBlock::Of(pass.shape);
   if (threadIdx.x < 128) {
@@ -395,12 +406,12 @@ __global__ void __launch_bounds__(kThreads, 1)
 constexpr int kStatsThreads = 256;
 
 // A warp for each query, then head: the heads of a query side by side.
-template <int kDim>
+template <int kValueDim>
 __global__ void __launch_bounds__(kStatsThreads)
     StatsKernel(const AttentionShape s, int64_t padded_seq,
                 const __nv_bfloat16* out, const __nv_bfloat16* d_out,
                 const float* lse, QueryStats* stats) {
-  constexpr int kElements = kDim / 32;
+  constexpr int kElements = kValueDim / 32;
   const int64_t index =
       (int64_t{blockIdx.x} * kStatsThreads + threadIdx.x) / 32;
   const int lane = threadIdx.x % 32;
@@ -411,7 +422,7 @@ __global__ void __launch_bounds__(kStatsThreads)
   QueryStats result = {INFINITY, 0.0f};
   if (query < s.seq) {
     const int64_t row = (sequence * s.seq + query) * s.num_heads + head;
-    const int64_t at = row * kDim + lane * kElements;
+    const int64_t at = row * kValueDim + lane * kElements;
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < kElements; i += 2) {
@@ -433,11 +444,12 @@ int64_t PaddedSeq(const AttentionShape& s) {
   return cuda::CeilDiv(s.seq, kOwnedRows) * kOwnedRows;
 }
 
-template <int kDim, typename Kernel>
+template <int kDim, int kValueDim, typename Kernel>
 void Launch(Kernel* kernel, const char* name, int64_t heads,
             const CUtensorMap& qkv, const CUtensorMap& d_out, const Pass& pass,
             device::Stream& stream) {
-  const int bytes = kAlignment + static_cast<int>(sizeof(Shared<kDim>));
+  const int bytes =
+      kAlignment + static_cast<int>(sizeof(Shared<kDim, kValueDim>));
   if (!device::cuda::Check(
           cudaFuncSetAttribute(
               kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
@@ -451,14 +463,14 @@ void Launch(Kernel* kernel, const char* name, int64_t heads,
   device::cuda::CheckLaunch(name, stream);
 }
 
-template <int kDim>
+template <int kValueDim>
 void LaunchStats(const AttentionBackwardArgs& args, int64_t padded_seq,
                  QueryStats* stats, device::Stream& stream) {
   const AttentionShape& s = args.shape;
   const int64_t blocks = cuda::CeilDiv(s.batch * s.num_heads * padded_seq,
                                        int64_t{kStatsThreads / 32});
-  StatsKernel<kDim><<<static_cast<unsigned>(blocks), kStatsThreads, 0,
-                      device::cuda::Handle(stream)>>>(
+  StatsKernel<kValueDim><<<static_cast<unsigned>(blocks), kStatsThreads, 0,
+                           device::cuda::Handle(stream)>>>(
       s, padded_seq, static_cast<const __nv_bfloat16*>(args.out.data),
       static_cast<const __nv_bfloat16*>(args.d_out.data), args.lse, stats);
   device::cuda::CheckLaunch("AttentionBackward delta", stream);
@@ -471,7 +483,7 @@ bool MakeRowsMap(const AttentionShape& s, const void* rows, int64_t width,
       {rows, s.seq, width, width, s.batch, s.seq * width, kTileRows}, map);
 }
 
-template <int kDim>
+template <int kDim, int kValueDim>
 void Run(const AttentionBackwardArgs& args, device::Stream& stream) {
   const AttentionShape& s = args.shape;
   const int64_t padded_seq = PaddedSeq(s);
@@ -487,26 +499,32 @@ void Run(const AttentionBackwardArgs& args, device::Stream& stream) {
     return;
   }
   QueryStats* const stats = static_cast<QueryStats*>(memory);
-  LaunchStats<kDim>(args, padded_seq, stats, stream);
+  LaunchStats<kValueDim>(args, padded_seq, stats, stream);
   const Pass pass = {s, padded_seq, stats,
                      static_cast<__nv_bfloat16*>(args.d_qkv.data)};
-  Launch<kDim>(&QueryGradKernel<kDim>, "AttentionBackward dq", s.num_heads, qkv,
-               d_out, pass, stream);
-  Launch<kDim>(&KeyGradKernel<kDim>, "AttentionBackward dk, dv", s.num_kv_heads,
-               qkv, d_out, pass, stream);
+  Launch<kDim, kValueDim>(&QueryGradKernel<kDim, kValueDim>,
+                          "AttentionBackward dq", s.num_heads, qkv, d_out, pass,
+                          stream);
+  Launch<kDim, kValueDim>(&KeyGradKernel<kDim, kValueDim>,
+                          "AttentionBackward dk, dv", s.num_kv_heads, qkv,
+                          d_out, pass, stream);
 }
 
 }  // namespace
 
 bool IsForWgmma(const AttentionShape& s) {
+  if (s.head_dim == 192) return s.value_dim() == 128;
   return (s.head_dim == 64 || s.head_dim == 128) && s.value_dim() == s.head_dim;
 }
 
 void WgmmaBackward(const AttentionBackwardArgs& args, device::Stream& stream) {
-  if (args.shape.head_dim == 64) {
-    Run<64>(args, stream);
-  } else {
-    Run<128>(args, stream);
+  switch (args.shape.head_dim) {
+    case 64:
+      return Run<64, 64>(args, stream);
+    case 128:
+      return Run<128, 128>(args, stream);
+    default:
+      return Run<192, 128>(args, stream);
   }
 }
 
