@@ -88,14 +88,16 @@ void Time(const AttentionShape& s, device::Device& device,
                        Halves(*d_qkv), nullptr},
                       stream);
   });
-  // Two products forward, five backward.
+  // Two products forward, five backward; values are in one and in two of them.
   const double pairs = 0.5 * s.seq * (s.seq + 1) * s.batch * s.num_heads;
   const double product = 2 * pairs * s.head_dim * 1e-12;
+  const double of_values = 2 * pairs * s.value_dim() * 1e-12;
   std::printf(
-      "batch %ld, seq %ld, heads %ld/%ld of %ld: forward %.3f ms, %.0f "
+      "batch %ld, seq %ld, heads %ld/%ld of %ld/%ld: forward %.3f ms, %.0f "
       "TFLOP/s; backward %.3f ms, %.0f TFLOP/s\n",
-      s.batch, s.seq, s.num_heads, s.num_kv_heads, s.head_dim, forward * 1e3,
-      2 * product / forward, backward * 1e3, 5 * product / backward);
+      s.batch, s.seq, s.num_heads, s.num_kv_heads, s.head_dim, s.value_dim(),
+      forward * 1e3, (product + of_values) / forward, backward * 1e3,
+      (3 * product + 2 * of_values) / backward);
 }
 
 void Run() {
@@ -107,6 +109,7 @@ void Run() {
     Time({batch, 4096, 16, 4, 128, 1 / std::sqrt(128.0f)}, **device, **stream);
   }
   Time({4, 2048, 16, 4, 64, 0.125f}, **device, **stream);
+  Time({4, 4096, 16, 16, 192, 1 / std::sqrt(192.0f), 128}, **device, **stream);
 }
 
 }  // namespace
