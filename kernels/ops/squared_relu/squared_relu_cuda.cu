@@ -1,103 +1,29 @@
-// A block a row.
-#include "kernels/device/cuda/launch.h"
 #include "kernels/ops/cuda_form.h"
-#include "kernels/ops/math/pack.cuh"
-#include "kernels/ops/math/row_count.h"
+#include "kernels/ops/math/activation.cuh"
 #include "kernels/ops/squared_relu/squared_relu.h"
 
 namespace weft::ops {
 namespace {
 
-using cuda::Batch;
-using cuda::Elements;
-using cuda::Floats;
-using cuda::kPack;
-using cuda::Pack;
-using cuda::RowBegin;
-using cuda::RowStride;
-using cuda::Widen;
+struct SquaredRelu {
+  // NaN stays NaN.
+  static __device__ float Relu(float x) { return x < 0.0f ? 0.0f : x; }
 
-constexpr int kBatch = 2;
+  static __device__ float Value(float x) { return Relu(x) * Relu(x); }
 
-// NaN stays NaN.
-__device__ float Relu(float x) { return x < 0.0f ? 0.0f : x; }
-
-template <typename T, bool kAligned>
-__global__ void __launch_bounds__(cuda::kMaxRowThreads)
-    ForwardKernel(const SquaredReluForwardArgs args) {
-  const int64_t row = blockIdx.x;
-  if (row >= RowsOf(args.rows, args.row_count)) return;
-  const int64_t ffn = args.ffn;
-  const T* x = Elements<T>(args.x) + row * ffn;
-  T* out = Elements<T>(args.out) + row * ffn;
-  const float prob = args.prob != nullptr ? args.prob[row] : 1.0f;
-  const auto write = [&](int64_t at, const Pack<T>& pack) {
-    Floats v = Widen(pack);
-#pragma unroll
-    for (int j = 0; j < kPack; ++j) {
-      const float r = Relu(v.v[j]);
-      v.v[j] = r * r * prob;
-    }
-    cuda::StoreFloats<kAligned>(v, out + at, ffn - at);
-  };
-  for (int64_t at = RowBegin(); at < ffn; at += kBatch * RowStride()) {
-    cuda::ForEachPack(at, ffn, write, Batch<T, kAligned, kBatch>(x, at, ffn));
+  static __device__ void ValueAndSlope(float x, float* value, float* slope) {
+    const float r = Relu(x);
+    *value = r * r;
+    *slope = r + r;
   }
-}
-
-template <typename T, bool kAligned>
-__global__ void __launch_bounds__(cuda::kMaxRowThreads)
-    BackwardKernel(const SquaredReluBackwardArgs args) {
-  const int64_t row = blockIdx.x;
-  if (row >= RowsOf(args.rows, args.row_count)) return;
-  const int64_t ffn = args.ffn;
-  const T* x = Elements<T>(args.x) + row * ffn;
-  const T* d_out = Elements<T>(args.d_out) + row * ffn;
-  T* d_x = Elements<T>(args.d_x) + row * ffn;
-  const float prob = args.prob != nullptr ? args.prob[row] : 1.0f;
-  float d_prob = 0;
-  const auto write = [&](int64_t at, const Pack<T>& pack, const Pack<T>& ds) {
-    const Floats v = Widen(pack);
-    Floats d = Widen(ds);
-#pragma unroll
-    for (int j = 0; j < kPack; ++j) {
-      const float r = Relu(v.v[j]);
-      d_prob = fmaf(d.v[j], r * r, d_prob);
-      d.v[j] = d.v[j] * prob * (r + r);
-    }
-    cuda::StoreFloats<kAligned>(d, d_x + at, ffn - at);
-  };
-  using RowBatch = Batch<T, kAligned, kBatch>;
-  for (int64_t at = RowBegin(); at < ffn; at += kBatch * RowStride()) {
-    cuda::ForEachPack(at, ffn, write, RowBatch(x, at, ffn),
-                      RowBatch(d_out, at, ffn));
-  }
-  if (args.d_prob == nullptr) return;
-  d_prob = cuda::RowSum(d_prob);
-  if (threadIdx.x == 0) args.d_prob[row] = d_prob;
-}
+};
 
 void Forward(const SquaredReluForwardArgs& args, device::Stream& stream) {
-  if (args.rows == 0) return;
-  const bool aligned = cuda::PacksAligned(args.ffn, args.x.data, args.out.data);
-  cuda::WithFormat(args.out.dtype, aligned, [&](auto type, auto is_aligned) {
-    ForwardKernel<decltype(type), is_aligned.value>
-        <<<args.rows, cuda::RowThreads(args.ffn, kBatch), 0,
-           device::cuda::Handle(stream)>>>(args);
-  });
-  device::cuda::CheckLaunch("SquaredReluForward", stream);
+  cuda::RunActivation<SquaredRelu>(args, "SquaredReluForward", stream);
 }
 
 void Backward(const SquaredReluBackwardArgs& args, device::Stream& stream) {
-  if (args.rows == 0) return;
-  const bool aligned =
-      cuda::PacksAligned(args.ffn, args.x.data, args.d_out.data, args.d_x.data);
-  cuda::WithFormat(args.d_x.dtype, aligned, [&](auto type, auto is_aligned) {
-    BackwardKernel<decltype(type), is_aligned.value>
-        <<<args.rows, cuda::RowThreads(args.ffn, kBatch), 0,
-           device::cuda::Handle(stream)>>>(args);
-  });
-  device::cuda::CheckLaunch("SquaredReluBackward", stream);
+  cuda::RunActivationGrad<SquaredRelu>(args, "SquaredReluBackward", stream);
 }
 
 [[maybe_unused]] const bool kForward =
