@@ -19,6 +19,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/advertised_address.h"
 #include "base/clock.h"
 #include "base/flag_parser.h"
 #include "base/library_version.h"
@@ -33,6 +34,7 @@
 #include "worker/service/health_server.h"
 #include "worker/service/outbox.h"
 #include "worker/service/process_figures.h"
+#include "worker/service/pulse.h"
 #include "worker/service/signal_watcher.h"
 #include "worker/service/supervisor.h"
 #include "worker/supervise.h"
@@ -216,20 +218,25 @@ worker::v1::Register Identity(const std::string& http_address,
 
 // Null when nothing is to be served.
 absl::StatusOr<std::unique_ptr<telemetry::HttpServer>> StartHttp(
-    const telemetry::WorkerMetrics& metrics, const Daemon& daemon) {
+    const telemetry::WorkerMetrics& metrics, const Daemon& daemon,
+    const Pulse& pulse) {
   telemetry::HttpServer::Options options;
   options.address = absl::GetFlag(FLAGS_http_address);
   if (options.address.empty()) return nullptr;
   options.metrics = &metrics;
   options.status = [&daemon] { return daemon.Status(); };
   options.status_json = [&daemon] { return daemon.StatusJson(); };
+  options.health = [&pulse] { return pulse.Check(); };
   options.readiness = [&daemon] { return daemon.Readiness(); };
-  return telemetry::HttpServer::Start(std::move(options));
+  ASSIGN_OR_RETURN(auto http, telemetry::HttpServer::Start(std::move(options)));
+  LOG(INFO) << "http=" << http->address();
+  return http;
 }
 
 // Null when nobody asks.
-absl::StatusOr<std::unique_ptr<HealthServer>> StartHealth() {
+absl::StatusOr<std::unique_ptr<HealthServer>> StartHealth(const Pulse& pulse) {
   HealthServer::Options options;
+  options.pulse = &pulse;
   options.address = absl::GetFlag(FLAGS_health_address);
   if (options.address.empty()) return nullptr;
   ASSIGN_OR_RETURN(auto health, HealthServer::Start(options));
@@ -237,11 +244,16 @@ absl::StatusOr<std::unique_ptr<HealthServer>> StartHealth() {
   return health;
 }
 
-// Says that the worker's own loop turns, and what is true of it.
-void Beat(const Daemon& daemon, HealthServer* health) {
-  const Health now = {true, daemon.Readiness().ok()};
-  if (health != nullptr) health->Beat(now);
-  if (absl::GetFlag(FLAGS_supervised)) Supervisor::Report(now);
+// Says that the worker's own loop turns, and what is true of it. A supervisor
+// hears of it once the device is there: until then its patience runs.
+void Beat(const Daemon& daemon, bool has_device, Pulse* pulse,
+          HealthServer* health) {
+  pulse->Beat();
+  const Health now = {has_device, has_device && daemon.Readiness().ok()};
+  if (health != nullptr) health->Set(now);
+  if (has_device && absl::GetFlag(FLAGS_supervised)) {
+    Supervisor::Report(now.is_ready);
+  }
 }
 
 // Serves jobs until a signal. OK when it ends as asked.
@@ -259,29 +271,35 @@ absl::Status Serve(const DeviceRankOptions& rank_options) {
   options.metrics = &metrics;
   options.device_bytes = &device_bytes;
   Daemon daemon(options);
+  const absl::Status shutting_down =
+      absl::UnavailableError("the worker is shutting down");
+  SignalWatcher watcher(absl::GetFlag(FLAGS_grace),
+                        [&] { daemon.Shutdown(shutting_down); });
+  Pulse pulse(RealClock());
   ASSIGN_OR_RETURN(const std::unique_ptr<telemetry::HttpServer> http,
-                   StartHttp(metrics, daemon));
-  ASSIGN_OR_RETURN(const std::unique_ptr<HealthServer> health, StartHealth());
+                   StartHttp(metrics, daemon, pulse));
+  ASSIGN_OR_RETURN(const std::unique_ptr<HealthServer> health,
+                   StartHealth(pulse));
+  std::atomic<bool> has_device{false};
+  const auto beat = [&] { Beat(daemon, has_device, &pulse, health.get()); };
+  const Ticker ticker(kPulse, beat);
   RETURN_IF_ERROR(rank_options.backend->Check(rank_options.ordinal));
   ASSIGN_OR_RETURN(const std::vector<LibraryVersion> libraries,
                    ReadLibraries(*rank_options.backend));
   ASSIGN_OR_RETURN(const std::string model,
                    rank_options.backend->Model(rank_options.ordinal));
-  Beat(daemon, health.get());
-  const Ticker pulse(kPulse, [&] { Beat(daemon, health.get()); });
+  has_device = true;
+  beat();
   Attachment::Options attach;
   attach.coordinator = absl::GetFlag(FLAGS_coordinator);
   attach.identity =
-      Identity(http == nullptr ? "" : http->address(), model, libraries);
+      Identity(http == nullptr ? "" : AdvertisedAddress(http->address()), model,
+               libraries);
   attach.outbox = &outbox;
   attach.handler = &daemon;
   attach.figures = figures;
   Attachment attachment(std::move(attach));
 
-  const absl::Status shutting_down =
-      absl::UnavailableError("the worker is shutting down");
-  SignalWatcher watcher(absl::GetFlag(FLAGS_grace),
-                        [&] { daemon.Shutdown(shutting_down); });
   absl::Status outcome;
   std::thread reader([&] {
     outcome = attachment.Run();
@@ -307,20 +325,18 @@ int RunSupervisor(const Backend& backend,
   options.health_address = absl::GetFlag(FLAGS_health_address);
   options.grace = absl::GetFlag(FLAGS_grace);
   Supervisor::BlockSignals();
-  auto commands = ChildCommands(options, OwnPath(), arguments);
-  if (!commands.ok()) {
-    std::cerr << "worker: " << commands.status().message() << std::endl;
-    return absl::IsInvalidArgument(commands.status()) ? 2 : 1;
-  }
-  const absl::StatusOr<int> code = Supervise(options, *std::move(commands));
+  const absl::StatusOr<int> code = Supervise(options, OwnPath(), arguments);
   if (code.ok()) return *code;
-  LOG(ERROR) << "ends error=" << LogValue(code.status().ToString());
-  return 1;
+  std::cerr << "worker: " << code.status().message() << std::endl;
+  return absl::IsInvalidArgument(code.status()) ? 2 : 1;
 }
 
 }  // namespace
 
 int RunWorker(int argc, char** argv, absl::Span<const Backend* const> known) {
+  // First, also of what is started anew below: as PID 1, a process that neither
+  // blocks nor handles a signal never hears of it.
+  SignalWatcher::BlockSignals();
   const absl::StatusOr<FlagResult> parsed =
       ParseFlags(std::vector<std::string>(argv + 1, argv + argc), kSource);
   if (!parsed.ok()) {
@@ -345,7 +361,6 @@ int RunWorker(int argc, char** argv, absl::Span<const Backend* const> known) {
     return RunSupervisor(*options->backend,
                          std::vector<std::string>(argv + 1, argv + argc));
   }
-  SignalWatcher::BlockSignals();
   const absl::Status outcome = Serve(*options);
   if (outcome.ok()) return 0;
   LOG(ERROR) << "ends error=" << LogValue(outcome.ToString());

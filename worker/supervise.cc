@@ -10,10 +10,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/clock.h"
 #include "base/logging.h"
 #include "base/status_macros.h"
+#include "worker/service/device_counter.h"
 #include "worker/service/flag_rules.h"
 #include "worker/service/health_server.h"
+#include "worker/service/pulse.h"
 
 namespace weft::service {
 namespace {
@@ -22,18 +25,17 @@ constexpr int kMaxChildren = 256;
 // Beyond the grace of a child, which ends by itself when its own is over.
 constexpr absl::Duration kGraceMargin = absl::Seconds(1);
 
-absl::StatusOr<int> CountChildren(const SuperviseOptions& options) {
-  ASSIGN_OR_RETURN(const std::optional<int> there,
-                   options.backend->CountDevices());
+absl::StatusOr<int> CountChildren(const SuperviseOptions& options,
+                                  std::optional<int> there) {
   if (options.devices == "all") {
     if (there.has_value() && *there > 0) return *there;
     return absl::InvalidArgumentError(
         there.has_value()
             ? absl::StrCat("--devices=all: this machine has no device of kind ",
-                           options.backend->kind())
+                           options.device)
             : absl::StrCat("--devices=all: any number of workers shares a "
                            "device of kind ",
-                           options.backend->kind(), "; say how many"));
+                           options.device, "; say how many"));
   }
   int number = 0;
   if (!absl::SimpleAtoi(options.devices, &number) || number < 1 ||
@@ -45,7 +47,7 @@ absl::StatusOr<int> CountChildren(const SuperviseOptions& options) {
   if (there.has_value() && number > *there) {
     return absl::InvalidArgumentError(
         absl::StrCat("--devices=", number, ": this machine has ", *there,
-                     " devices of kind ", options.backend->kind()));
+                     " devices of kind ", options.device));
   }
   return number;
 }
@@ -75,16 +77,14 @@ absl::StatusOr<std::string> HttpAddress(const std::string& first, int index) {
 }  // namespace
 
 absl::StatusOr<std::vector<Supervisor::Command>> ChildCommands(
-    const SuperviseOptions& options, const std::string& program,
-    const std::vector<std::string>& arguments) {
+    const SuperviseOptions& options, std::optional<int> there,
+    const std::string& program, const std::vector<std::string>& arguments) {
   if (absl::StrContains(options.device, ':')) {
     return absl::InvalidArgumentError(
         absl::StrCat("--device=", options.device,
                      " names one device; with --devices it is a kind"));
   }
-  ASSIGN_OR_RETURN(const int children, CountChildren(options));
-  ASSIGN_OR_RETURN(const std::optional<int> there,
-                   options.backend->CountDevices());
+  ASSIGN_OR_RETURN(const int children, CountChildren(options, there));
   const std::string host =
       options.worker_id.empty() ? HostName() : options.worker_id;
   std::vector<Supervisor::Command> commands;
@@ -111,20 +111,30 @@ absl::StatusOr<std::vector<Supervisor::Command>> ChildCommands(
 }
 
 absl::StatusOr<int> Supervise(const SuperviseOptions& options,
-                              std::vector<Supervisor::Command> commands) {
+                              const std::string& program,
+                              const std::vector<std::string>& arguments) {
+  DeviceCounter counter(*options.backend);  // first: it forks
+  Pulse pulse(RealClock());
   std::unique_ptr<HealthServer> health;
   if (!options.health_address.empty()) {
     HealthServer::Options serve;
     serve.address = options.health_address;
+    serve.pulse = &pulse;
     ASSIGN_OR_RETURN(health, HealthServer::Start(serve));
     LOG(INFO) << "health=" << health->address();
   }
+  const absl::StatusOr<std::optional<int>> there =
+      counter.Wait([&] { pulse.Beat(); });
+  if (absl::IsCancelled(there.status())) return 0;
+  RETURN_IF_ERROR(there.status());
   Supervisor::Options supervise;
-  supervise.commands = std::move(commands);
+  ASSIGN_OR_RETURN(supervise.commands,
+                   ChildCommands(options, *there, program, arguments));
   supervise.grace = options.grace + kGraceMargin;
-  if (health != nullptr) {
-    supervise.on_turn = [&](const Health& common) { health->Beat(common); };
-  }
+  supervise.on_turn = [&](const Health& common) {
+    pulse.Beat();
+    if (health != nullptr) health->Set(common);
+  };
   return Supervisor(std::move(supervise)).Run();
 }
 

@@ -2,6 +2,7 @@
 #ifndef WEFT_WORKER_SUPERVISE_H_
 #define WEFT_WORKER_SUPERVISE_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,22 +25,25 @@ struct SuperviseOptions {
 };
 
 // How each child is started: `program` with `arguments`, and then what differs.
-// Child I is worker ID-I, owns device I where devices are not shared, and
-// serves HTTP on the port I above that of http_address, or on a free one when
-// it is 0.
+// `there`: as Backend::CountDevices() counts. Child I is worker ID-I, owns
+// device I where devices are not shared, and serves HTTP on the port I above
+// that of http_address, or on a free one when it is 0.
 //
 // INVALID_ARGUMENT, naming flag, value and rule, when there are not so many
-// devices, or no such ids and ports; otherwise as Backend::CountDevices().
+// devices, or no such ids and ports.
 absl::StatusOr<std::vector<Supervisor::Command>> ChildCommands(
-    const SuperviseOptions& options, const std::string& program,
-    const std::vector<std::string>& arguments);
+    const SuperviseOptions& options, std::optional<int> there,
+    const std::string& program, const std::vector<std::string>& arguments);
 
-// Runs the children until SIGTERM or SIGINT, serving their health as one. The
-// exit code is Supervisor's.
-// Requires: Supervisor::BlockSignals() was called; the calling thread lives as
-// long as the process.
+// Counts the devices and runs the children until SIGTERM or SIGINT, serving
+// their health as one from the start on; this process touches no device. The
+// exit code is Supervisor's. Errors as ChildCommands() and
+// Backend::CountDevices(), or when health cannot be served.
+// Requires: Supervisor::BlockSignals() was called; there is no other thread,
+// and the calling one lives as long as the process.
 absl::StatusOr<int> Supervise(const SuperviseOptions& options,
-                              std::vector<Supervisor::Command> commands);
+                              const std::string& program,
+                              const std::vector<std::string>& arguments);
 
 }  // namespace weft::service
 

@@ -1,10 +1,11 @@
 #include "worker/supervise.h"
 
+#include <unistd.h>
+
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -19,54 +20,22 @@ using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
 using ::testing::SizeIs;
 
-// A host with a number of devices; nothing else of it is asked.
-class FakeBackend : public Backend {
- public:
-  explicit FakeBackend(std::optional<int> devices) : devices_(devices) {}
-  absl::string_view kind() const override { return "fake"; }
-  std::vector<absl::string_view> transports() const override { return {}; }
-  absl::StatusOr<std::optional<int>> CountDevices() const override {
-    return devices_;
-  }
-  absl::StatusOr<std::vector<LibraryVersion>> libraries() const override {
-    return None();
-  }
-  absl::StatusOr<std::string> Model(int) const override { return None(); }
-  absl::Status Check(int) const override { return None(); }
-  bool returns_pages() const override { return false; }
-  absl::StatusOr<std::unique_ptr<device::Device>> CreateDevice(
-      int, const DeviceNeeds&) const override {
-    return None();
-  }
-  absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(
-      const TransportOptions&) const override {
-    return None();
-  }
-
- private:
-  static absl::Status None() { return absl::UnimplementedError("fake"); }
-
-  const std::optional<int> devices_;
-};
-
 absl::StatusOr<std::vector<Supervisor::Command>> Commands(
-    const std::string& devices, const Backend& backend,
+    const std::string& devices, std::optional<int> there,
     const std::string& worker_id = "pod-3",
     const std::string& http_address = "0.0.0.0:9090",
     const std::string& device = "fake") {
   SuperviseOptions options;
   options.devices = devices;
   options.device = device;
-  options.backend = &backend;
   options.worker_id = worker_id;
   options.http_address = http_address;
-  return ChildCommands(options, "/bin/worker",
+  return ChildCommands(options, there, "/bin/worker",
                        {"--coordinator=c:1", "--devices=" + devices});
 }
 
 TEST(ChildCommandsTest, AllIsOneChildADevice) {
-  const FakeBackend backend(2);
-  ASSERT_OK_AND_ASSIGN(const auto commands, Commands("all", backend));
+  ASSERT_OK_AND_ASSIGN(const auto commands, Commands("all", 2));
   ASSERT_THAT(commands, SizeIs(2));
   EXPECT_EQ(commands[1].name, "pod-3-1");
   EXPECT_THAT(commands[0].arguments,
@@ -80,27 +49,23 @@ TEST(ChildCommandsTest, AllIsOneChildADevice) {
 }
 
 TEST(ChildCommandsTest, ANumberIsThatManyChildren) {
-  ASSERT_OK_AND_ASSIGN(const auto owned, Commands("2", FakeBackend(3)));
+  ASSERT_OK_AND_ASSIGN(const auto owned, Commands("2", 3));
   EXPECT_THAT(owned, SizeIs(2));
-  ASSERT_OK_AND_ASSIGN(const auto shared,
-                       Commands("5", FakeBackend(std::nullopt)));
+  ASSERT_OK_AND_ASSIGN(const auto shared, Commands("5", std::nullopt));
   ASSERT_THAT(shared, SizeIs(5));
   EXPECT_EQ(shared[4].arguments.back(), "--device=fake");
 }
 
 TEST(ChildCommandsTest, PortZeroAndNoAddressAreTheSameForAll) {
-  const FakeBackend backend(2);
   for (const char* http : {"127.0.0.1:0", ""}) {
-    ASSERT_OK_AND_ASSIGN(const auto commands,
-                         Commands("all", backend, "pod", http));
+    ASSERT_OK_AND_ASSIGN(const auto commands, Commands("all", 2, "pod", http));
     EXPECT_THAT(commands[1].arguments,
                 IsSupersetOf({absl::StrCat("--http_address=", http)}));
   }
 }
 
 TEST(ChildCommandsTest, WithoutAnIdTheHostNamesTheChildren) {
-  ASSERT_OK_AND_ASSIGN(const auto commands,
-                       Commands("1", FakeBackend(1), /*worker_id=*/""));
+  ASSERT_OK_AND_ASSIGN(const auto commands, Commands("1", 1, /*worker_id=*/""));
   char host[256] = "";
   gethostname(host, sizeof(host) - 1);
   EXPECT_EQ(commands[0].name, absl::StrCat(host, "-0"));
@@ -111,21 +76,20 @@ TEST(ChildCommandsTest, RefusesWhatCannotBeNamingTheFlag) {
     return StatusIs(absl::StatusCode::kInvalidArgument,
                     HasSubstr(std::string(what)));
   };
-  const FakeBackend two(2);
-  EXPECT_THAT(Commands("3", two),
+  EXPECT_THAT(Commands("3", 2),
               refuses("--devices=3: this machine has 2 devices of kind fake"));
   for (const char* devices : {"0", "-1", "x", "257"}) {
-    EXPECT_THAT(Commands(devices, FakeBackend(std::nullopt)),
+    EXPECT_THAT(Commands(devices, std::nullopt),
                 refuses(absl::StrCat("--devices=", devices, " is neither")));
   }
-  EXPECT_THAT(Commands("all", FakeBackend(std::nullopt)),
+  EXPECT_THAT(Commands("all", std::nullopt),
               refuses("--devices=all: any number"));
-  EXPECT_THAT(Commands("all", FakeBackend(0)), refuses("has no device"));
-  EXPECT_THAT(Commands("all", two, std::string(62, 'x')),
+  EXPECT_THAT(Commands("all", 0), refuses("has no device"));
+  EXPECT_THAT(Commands("all", 2, std::string(62, 'x')),
               refuses("--worker_id="));
-  EXPECT_THAT(Commands("all", two, "pod", "0.0.0.0:65535"),
+  EXPECT_THAT(Commands("all", 2, "pod", "0.0.0.0:65535"),
               refuses("--http_address=0.0.0.0:65535 leaves no port"));
-  EXPECT_THAT(Commands("all", two, "pod", "", "fake:1"),
+  EXPECT_THAT(Commands("all", 2, "pod", "", "fake:1"),
               refuses("--device=fake:1 names one device"));
 }
 

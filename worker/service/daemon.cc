@@ -12,6 +12,11 @@ namespace weft::service {
 
 using ::weft::worker::v1::AttachResponse;
 
+Daemon::Daemon(Options options) : options_(options) {
+  MutexLock lock(&mu_);
+  UpdateReadinessLocked();
+}
+
 void Daemon::RunJobs() {
   while (true) {
     JobSession* session = nullptr;
@@ -32,6 +37,7 @@ void Daemon::Shutdown(absl::Status why) {
   MutexLock lock(&mu_);
   if (!shutdown_.ok()) return;
   shutdown_ = std::move(why);
+  UpdateReadinessLocked();
   StopAllLocked(shutdown_);
   changed_.SignalAll();
 }
@@ -61,10 +67,17 @@ std::string Daemon::StatusJson() const {
 }
 
 absl::Status Daemon::Readiness() const {
-  MutexLock lock(&mu_);
-  if (!shutdown_.ok()) return shutdown_;
-  return is_attached_ ? absl::OkStatus()
-                      : absl::UnavailableError("not attached to a coordinator");
+  MutexLock lock(&readiness_mu_);
+  return readiness_;
+}
+
+void Daemon::UpdateReadinessLocked() {
+  absl::Status now = shutdown_;
+  if (now.ok() && !is_attached_) {
+    now = absl::UnavailableError("not attached to a coordinator");
+  }
+  MutexLock lock(&readiness_mu_);
+  readiness_ = std::move(now);
 }
 
 const char* Daemon::StateLocked() const {
@@ -77,11 +90,13 @@ void Daemon::OnAttached(const std::string& worker_id) {
   MutexLock lock(&mu_);
   worker_id_ = worker_id;
   is_attached_ = true;
+  UpdateReadinessLocked();
 }
 
 void Daemon::OnDetached(const absl::Status& why) {
   MutexLock lock(&mu_);
   is_attached_ = false;
+  UpdateReadinessLocked();
   StopAllLocked(why);
   while (current_ != nullptr || next_ != nullptr) changed_.Wait(&mu_);
 }

@@ -26,7 +26,8 @@ namespace weft::service {
 // same for all jobs, so that a job leaves no thread behind. The thread that
 // reads the stream calls the handler's methods.
 //
-// Locks are taken in the order daemon, session, rank, outbox.
+// Locks are taken in the order daemon, session, rank, outbox; that of readiness
+// comes last, and nothing is done under it.
 class Daemon : public AttachmentHandler {
  public:
   struct Options {
@@ -38,7 +39,7 @@ class Daemon : public AttachmentHandler {
     std::atomic<int64_t>* device_bytes = nullptr;
   };
 
-  explicit Daemon(Options options) : options_(options) {}
+  explicit Daemon(Options options);
 
   // Runs jobs until Shutdown(); the last one has ended when it returns.
   void RunJobs();
@@ -53,7 +54,7 @@ class Daemon : public AttachmentHandler {
   // world, step and steps.
   std::string StatusJson() const;
   // OK while the coordinator can give this worker jobs: it is attached and not
-  // shutting down. Any thread; waits for no device and no peer.
+  // shutting down. Any thread; waits for nothing, whatever the daemon is doing.
   absl::Status Readiness() const;
 
   void OnAttached(const std::string& worker_id) override;
@@ -74,6 +75,7 @@ class Daemon : public AttachmentHandler {
   const char* StateLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StopAllLocked(const absl::Status& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void UpdateReadinessLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;
 
@@ -86,6 +88,9 @@ class Daemon : public AttachmentHandler {
   // may send a Prepare before the runner has left the session before.
   std::unique_ptr<JobSession> current_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<JobSession> next_ ABSL_GUARDED_BY(mu_);
+
+  mutable Mutex readiness_mu_;
+  absl::Status readiness_ ABSL_GUARDED_BY(readiness_mu_);
 };
 
 }  // namespace weft::service

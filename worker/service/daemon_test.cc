@@ -116,6 +116,31 @@ TEST_F(DaemonTest, IsReadyWhileADeviceIsStuck) {
   TakeFinished();
 }
 
+// A probe asks while the thread that reads the stream stops a job.
+TEST_F(DaemonTest, SaysWhetherItIsReadyWhileAStopHangs) {
+  daemon_.OnAttached("w-1");
+  Notification in_cancel;
+  Notification go_on;
+  ranks_.on_cancel = [&] {
+    in_cancel.Notify();
+    go_on.WaitForNotification();
+  };
+  ranks_.on_step = [&](int64_t) { return ranks_.BlockUntilCancelled(); };
+  StartJob(Job(1));
+  std::thread reader([&] { SayStop(Job(1)); });
+  in_cancel.WaitForNotification();
+  Notification answered;
+  std::thread probe([&] {
+    EXPECT_OK(daemon_.Readiness());
+    answered.Notify();
+  });
+  EXPECT_TRUE(answered.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  go_on.Notify();
+  reader.join();
+  probe.join();
+  TakeFinished();
+}
+
 TEST_F(DaemonTest, RefusesASecondJobWhileOneRuns) {
   ranks_.on_step = [&](int64_t) { return ranks_.BlockUntilCancelled(); };
   StartJob(Job(1));

@@ -249,12 +249,18 @@ class DeviceRank : public Rank {
       needs.stream_commands =
           std::max(needs.stream_commands, CommandsOf(**other));
     }
-    MutexLock lock(&mu_);
-    if (!cancelled_.ok()) return cancelled_;
-    ASSIGN_OR_RETURN(cancellation_, comm::Cancellation::Create());
-    ASSIGN_OR_RETURN(device_,
+    {
+      MutexLock lock(&mu_);
+      if (!cancelled_.ok()) return cancelled_;
+    }
+    ASSIGN_OR_RETURN(auto cancellation, comm::Cancellation::Create());
+    // Without the lock: it can take long, and Cancel() waits for no device.
+    ASSIGN_OR_RETURN(auto device,
                      options_.backend->CreateDevice(options_.ordinal, needs));
-    return absl::OkStatus();
+    MutexLock lock(&mu_);
+    cancellation_ = std::move(cancellation);
+    device_ = std::move(device);
+    return cancelled_;
   }
 
   absl::Status MakeEngine() {
@@ -301,8 +307,8 @@ class DeviceRank : public Rank {
   std::unique_ptr<exec::InitialWeights>
       initial_weights_;  // until they are read
 
-  // Guards making and destroying what Cancel() reaches; the runner, which does
-  // both, reads without it.
+  // Guards what Cancel() reaches; the runner, which sets and destroys it, reads
+  // without it. Never held while a device is made.
   Mutex mu_;
   absl::Status cancelled_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<comm::Cancellation> cancellation_;

@@ -3,11 +3,14 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "checkpoint/format/safetensors_file.h"
@@ -182,6 +185,65 @@ TEST_F(DeviceRankTest, ACancelEndsOpen) {
   rank->Cancel(absl::CancelledError("told to stop"));
   EXPECT_THAT(rank->Open(), StatusIs(absl::StatusCode::kCancelled,
                                      HasSubstr("told to stop")));
+}
+
+// A CPU whose devices take as long to make as a test likes.
+class SlowBackend : public Backend {
+ public:
+  absl::string_view kind() const override { return CpuBackend().kind(); }
+  std::vector<absl::string_view> transports() const override {
+    return CpuBackend().transports();
+  }
+  absl::StatusOr<std::optional<int>> CountDevices() const override {
+    return CpuBackend().CountDevices();
+  }
+  absl::StatusOr<std::vector<LibraryVersion>> libraries() const override {
+    return CpuBackend().libraries();
+  }
+  absl::StatusOr<std::string> Model(int ordinal) const override {
+    return CpuBackend().Model(ordinal);
+  }
+  absl::Status Check(int ordinal) const override {
+    return CpuBackend().Check(ordinal);
+  }
+  bool returns_pages() const override { return CpuBackend().returns_pages(); }
+  absl::StatusOr<std::unique_ptr<device::Device>> CreateDevice(
+      int ordinal, const DeviceNeeds& needs) const override {
+    begun.Notify();
+    go_on.WaitForNotification();
+    return CpuBackend().CreateDevice(ordinal, needs);
+  }
+  absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(
+      const TransportOptions& options) const override {
+    return CpuBackend().CreateTransport(options);
+  }
+
+  mutable Notification begun;
+  Notification go_on;
+};
+
+TEST_F(DeviceRankTest, ACancelDoesNotWaitForADeviceThatIsBeingMade) {
+  SlowBackend backend;
+  DeviceRankOptions options;
+  options.backend = &backend;
+  options.clock = &RealClock();
+  const worker::v1::Prepare prepare = Prepare();
+  const std::unique_ptr<Rank> rank =
+      MakeDeviceRankFactory(options)->Create(prepare);
+  std::thread opener([&] {
+    EXPECT_THAT(rank->Open(), StatusIs(absl::StatusCode::kCancelled,
+                                       HasSubstr("told to stop")));
+  });
+  backend.begun.WaitForNotification();
+  Notification returned;
+  std::thread canceller([&] {
+    rank->Cancel(absl::CancelledError("told to stop"));
+    returned.Notify();
+  });
+  EXPECT_TRUE(returned.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  backend.go_on.Notify();
+  opener.join();
+  canceller.join();
 }
 
 TEST_F(DeviceRankTest, ACancelEndsConnect) {

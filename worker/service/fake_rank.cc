@@ -86,6 +86,7 @@ class FakeRank : public Rank {
   DeviceBytes device_bytes() const override { return {1, 2, 3, 4, 5}; }
 
   void Cancel(absl::Status why) override {
+    hooks_->on_cancel();
     MutexLock lock(&hooks_->mu_);
     if (hooks_->cancel_.ok()) hooks_->cancel_ = std::move(why);
     hooks_->cancelled_.SignalAll();

@@ -43,6 +43,7 @@ class FakeRankFactory : public RankFactory {
     return absl::OkStatus();
   };
   Hook on_finish_routing = [] { return absl::OkStatus(); };
+  std::function<void()> on_cancel = [] {};
 
   int64_t live_set_excess_bytes = 0;
 

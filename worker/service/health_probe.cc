@@ -1,7 +1,6 @@
 #include "worker/service/health_probe.h"
 
 #include <chrono>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
@@ -11,6 +10,7 @@
 namespace weft::service {
 namespace {
 
+constexpr absl::Duration kPoll = absl::Milliseconds(20);
 constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
 
 // HealthCheckRequest.service is field 1.
@@ -58,7 +58,7 @@ std::string AwaitProbe(const std::string& address, const std::string& service,
   const auto deadline = DeadlineAfter(timeout);
   std::string answer = Probe(address, service);
   while (answer != wanted && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::yield();
+    Notification().WaitForNotificationWithTimeout(kPoll);
     answer = Probe(address, service);
   }
   return answer;

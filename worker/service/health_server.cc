@@ -6,7 +6,6 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "base/clock.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
 
@@ -36,19 +35,18 @@ absl::StatusOr<std::unique_ptr<HealthServer>> HealthServer::Start(
   return absl::WrapUnique(new HealthServer(
       std::move(nothing), std::move(server),
       absl::StrCat(listen.substr(0, listen.rfind(':')), ":", port),
-      options.patience));
+      *options.pulse));
 }
 
 HealthServer::HealthServer(
     std::unique_ptr<grpc::CallbackGenericService> nothing,
     std::unique_ptr<grpc::Server> server, std::string address,
-    absl::Duration patience)
+    const Pulse& pulse)
     : nothing_(std::move(nothing)),
       server_(std::move(server)),
       address_(std::move(address)),
-      patience_(patience),
-      last_beat_ns_(RealClock().MonotonicNanos()),
-      watch_(patience / 5, [this] { Publish(); }) {
+      pulse_(pulse),
+      watch_(pulse.patience() / 5, [this] { Publish(); }) {
   Publish();
 }
 
@@ -57,8 +55,7 @@ HealthServer::~HealthServer() {
   server_->Wait();
 }
 
-void HealthServer::Beat(const Health& health) {
-  last_beat_ns_ = RealClock().MonotonicNanos();
+void HealthServer::Set(const Health& health) {
   {
     MutexLock lock(&mu_);
     health_ = health;
@@ -66,16 +63,11 @@ void HealthServer::Beat(const Health& health) {
   Publish();
 }
 
-bool HealthServer::IsTurning() const {
-  return absl::Nanoseconds(RealClock().MonotonicNanos() - last_beat_ns_) <
-         patience_;
-}
-
 void HealthServer::Publish() {
   grpc::HealthCheckServiceInterface& service =
       *server_->GetHealthCheckService();
   MutexLock lock(&mu_);
-  const bool is_turning = IsTurning();
+  const bool is_turning = pulse_.Check().ok();
   service.SetServingStatus("", is_turning);
   service.SetServingStatus("liveness", is_turning);
   service.SetServingStatus("startup", health_.has_started);

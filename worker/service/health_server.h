@@ -2,33 +2,32 @@
 #ifndef WEFT_WORKER_SERVICE_HEALTH_SERVER_H_
 #define WEFT_WORKER_SERVICE_HEALTH_SERVER_H_
 
-#include <atomic>
-#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "base/mutex.h"
 #include "base/ticker.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/server.h"
+#include "worker/service/pulse.h"
 
 namespace weft::service {
 
 // What is said of a worker.
 struct Health {
-  bool has_started = false;  // its device is there
-  bool is_ready = false;     // attached, so that it can take a job
+  // Its device is there; of a supervisor: every child has been started once.
+  bool has_started = false;
+  bool is_ready = false;  // attached, so that it can take a job
 };
 
 // Answers grpc.health.v1.Health with these service names:
 //
 //   startup     has_started
 //   readiness   is_ready
-//   liveness    the worker's own loop turns: it said Beat() not long ago.
-//               Never depends on peers or on the device.
+//   liveness    the pulse: the worker's own loop turns. Never depends on
+//               peers or on the device.
 //   (none)      as liveness
 //
 // A loop that stands still is not ready, either. All of them are SERVING or
@@ -37,9 +36,8 @@ struct Health {
 class HealthServer {
  public:
   struct Options {
-    std::string address;  // host:port; port 0 takes a free one
-    // A loop that has not said Beat() for this long stands still.
-    absl::Duration patience = absl::Seconds(10);
+    std::string address;           // host:port; port 0 takes a free one
+    const Pulse* pulse = nullptr;  // outlives the server
   };
 
   // UNAVAILABLE, naming the address, when it cannot be listened on.
@@ -50,20 +48,18 @@ class HealthServer {
   // host:port with the port taken.
   const std::string& address() const { return address_; }
 
-  void Beat(const Health& health);
+  void Set(const Health& health);
 
  private:
   HealthServer(std::unique_ptr<grpc::CallbackGenericService> nothing,
                std::unique_ptr<grpc::Server> server, std::string address,
-               absl::Duration patience);
-  bool IsTurning() const;
+               const Pulse& pulse);
   void Publish();
 
   const std::unique_ptr<grpc::CallbackGenericService> nothing_;
   const std::unique_ptr<grpc::Server> server_;  // ends before its service
   const std::string address_;
-  const absl::Duration patience_;
-  std::atomic<int64_t> last_beat_ns_;
+  const Pulse& pulse_;
   Mutex mu_;
   Health health_ ABSL_GUARDED_BY(mu_);
   Ticker watch_;  // last: it uses the fields above

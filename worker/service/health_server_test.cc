@@ -16,38 +16,44 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::unique_ptr<HealthServer> Start(absl::Duration patience) {
+std::unique_ptr<HealthServer> Start(const Pulse& pulse) {
   HealthServer::Options options;
   options.address = "127.0.0.1:0";
-  options.patience = patience;
+  options.pulse = &pulse;
   auto server = HealthServer::Start(options);
   EXPECT_OK(server.status());
   return server.ok() ? *std::move(server) : nullptr;
 }
 
-TEST(HealthServerTest, SaysWhatTheLastBeatSaid) {
-  const auto server = Start(absl::Hours(1));
+TEST(HealthServerTest, SaysWhatWasSetLast) {
+  const Pulse pulse(RealClock(), absl::Hours(1));
+  const auto server = Start(pulse);
   EXPECT_EQ(Probe(server->address(), "startup"), "NOT_SERVING");
   EXPECT_EQ(Probe(server->address(), "readiness"), "NOT_SERVING");
-  server->Beat({true, false});
+  server->Set({true, false});
   EXPECT_EQ(Probe(server->address(), "startup"), "SERVING");
   EXPECT_EQ(Probe(server->address(), "readiness"), "NOT_SERVING");
-  server->Beat({true, true});
+  server->Set({true, true});
   EXPECT_EQ(Probe(server->address(), "readiness"), "SERVING");
-  server->Beat({true, false});
+  server->Set({true, false});
   EXPECT_EQ(Probe(server->address(), "readiness"), "NOT_SERVING");
 }
 
 TEST(HealthServerTest, IsAliveWithoutBeingReady) {
-  const auto server = Start(absl::Hours(1));
-  server->Beat({false, false});
+  const Pulse pulse(RealClock(), absl::Hours(1));
+  const auto server = Start(pulse);
+  server->Set({false, false});
   EXPECT_EQ(Probe(server->address(), "liveness"), "SERVING");
   EXPECT_EQ(Probe(server->address(), ""), "SERVING");
 }
 
 TEST(HealthServerTest, ALoopThatStandsStillIsNeitherAliveNorReady) {
-  const auto server = Start(absl::Milliseconds(100));
-  server->Beat({true, true});
+  FakeClock clock;
+  const Pulse pulse(clock, absl::Milliseconds(100));
+  const auto server = Start(pulse);
+  server->Set({true, true});
+  EXPECT_EQ(Probe(server->address(), "liveness"), "SERVING");
+  clock.Advance(absl::Milliseconds(100));
   EXPECT_EQ(AwaitProbe(server->address(), "liveness", "NOT_SERVING"),
             "NOT_SERVING");
   EXPECT_EQ(Probe(server->address(), "readiness"), "NOT_SERVING");
@@ -55,14 +61,17 @@ TEST(HealthServerTest, ALoopThatStandsStillIsNeitherAliveNorReady) {
 }
 
 TEST(HealthServerTest, AnUnknownNameIsNotFound) {
-  const auto server = Start(absl::Hours(1));
+  const Pulse pulse(RealClock(), absl::Hours(1));
+  const auto server = Start(pulse);
   EXPECT_EQ(Probe(server->address(), "live"), "NOT_FOUND");
 }
 
 TEST(HealthServerTest, AnAddressThatIsTakenIsRefused) {
-  const auto server = Start(absl::Hours(1));
+  const Pulse pulse(RealClock(), absl::Hours(1));
+  const auto server = Start(pulse);
   HealthServer::Options options;
   options.address = server->address();
+  options.pulse = &pulse;
   EXPECT_THAT(HealthServer::Start(options),
               StatusIs(absl::StatusCode::kUnavailable,
                        HasSubstr("--health_address=" + server->address())));

@@ -44,8 +44,9 @@ class Rank {
 
   virtual DeviceBytes device_bytes() const = 0;
 
-  // Makes what blocks inside Open, Connect or the engine return soon. The first
-  // call counts.
+  // Makes what blocks inside Open, Connect or the engine return soon, and
+  // itself returns at once: it waits for neither of them, nor for the device.
+  // The first call counts.
   virtual void Cancel(absl::Status why) = 0;
 };
 

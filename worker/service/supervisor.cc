@@ -22,9 +22,9 @@ namespace {
 
 constexpr int kTurnMs = 100;
 
-// Bits of a report, one byte.
-constexpr char kStarted = 1;
-constexpr char kReady = 2;
+// Reports, one byte each.
+constexpr char kNotReady = 0;
+constexpr char kReady = 1;
 
 absl::Duration Now() { return absl::Nanoseconds(RealClock().MonotonicNanos()); }
 
@@ -61,9 +61,8 @@ void Supervisor::BlockSignals() {
   signal(SIGCHLD, SIG_DFL);  // else ends of children would not be told
 }
 
-void Supervisor::Report(const Health& health) {
-  const char report =
-      (health.has_started ? kStarted : 0) | (health.is_ready ? kReady : 0);
+void Supervisor::Report(bool is_ready) {
+  const char report = is_ready ? kReady : kNotReady;
   // A pipe that is full has older reports for a supervisor that stands still.
   (void)!write(kReportFd, &report, 1);
 }
@@ -104,7 +103,7 @@ void Supervisor::Start(Child& child) {
   std::vector<char*> argv;
   for (std::string& word : child.command.arguments) argv.push_back(word.data());
   argv.push_back(nullptr);
-  child.health = {};
+  child.is_ready = false;
   child.started_at = child.heard_at = Now();
   int pipe[2] = {-1, -1};
   const pid_t parent = getpid();
@@ -114,6 +113,7 @@ void Supervisor::Start(Child& child) {
   if (pipe[1] >= 0) close(pipe[1]);
   if (pid > 0) {
     child.pid = pid;
+    child.was_started = true;
     child.reports = pipe[0];
     LOG(INFO) << "child=" << child.command.name << " started pid=" << pid;
     return;
@@ -148,8 +148,7 @@ void Supervisor::ReadReports(Child& child) {
   ssize_t n = 0;
   while (child.reports >= 0 &&
          (n = read(child.reports, reports, sizeof(reports))) > 0) {
-    const char last = reports[n - 1];
-    child.health = {(last & kStarted) != 0, (last & kReady) != 0};
+    child.is_ready = reports[n - 1] == kReady;
     child.heard_at = Now();
   }
   if (child.reports >= 0 && n == 0) {
@@ -174,7 +173,7 @@ void Supervisor::OnEnd(Child& child, int wait_status) {
                                           : 128 + WTERMSIG(wait_status);
   LOG(INFO) << "child=" << child.command.name << " ended code=" << code;
   child.pid = 0;
-  child.health = {};
+  child.is_ready = false;
   if (child.reports >= 0) close(child.reports);
   child.reports = -1;
   if (is_stopping_) {
@@ -231,8 +230,8 @@ bool Supervisor::IsOver() const {
 Health Supervisor::Common() const {
   Health common{true, !is_stopping_};
   for (const Child& child : children_) {
-    common.has_started &= child.health.has_started;
-    common.is_ready &= child.health.is_ready;
+    common.has_started &= child.was_started;
+    common.is_ready &= child.is_ready;
   }
   return common;
 }

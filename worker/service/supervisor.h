@@ -21,7 +21,8 @@ namespace weft::service {
 // its children, and none is left as a zombie.
 //
 // Children report on descriptor kReportFd, by Report(). One that says nothing
-// for `patience` is killed, and so started again.
+// for `patience` is killed, and so started again. A child that does not come up
+// holds up no other: it shows in readiness, which is that of all of them.
 //
 // SIGTERM and SIGINT are passed on to all children, and none is started any
 // more; those that still run `grace` later are killed. A child that ends with
@@ -44,8 +45,8 @@ class Supervisor {
     Backoff::Options backoff{absl::Seconds(1), absl::Seconds(30)};
     // The delays of a child that ran for so long begin anew.
     absl::Duration settled = absl::Minutes(1);
-    // Called at least every second while the loop turns, with what is true of
-    // all children; may be null.
+    // Called at least every second while the loop turns, with whether each
+    // child has been started once and whether all are ready; may be null.
     std::function<void(const Health&)> on_turn;
   };
 
@@ -54,7 +55,7 @@ class Supervisor {
   static void BlockSignals();
 
   // What a child says of itself, at least every second. Never waits.
-  static void Report(const Health& health);
+  static void Report(bool is_ready);
 
   explicit Supervisor(Options options);
 
@@ -73,7 +74,8 @@ class Supervisor {
     Backoff backoff;
     pid_t pid = 0;     // 0: none
     int reports = -1;  // read end of its pipe
-    Health health;
+    bool was_started = false;
+    bool is_ready = false;
     // Since a fixed point.
     absl::Duration started_at;
     absl::Duration heard_at;

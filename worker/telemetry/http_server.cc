@@ -128,18 +128,22 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options) {
   return server;
 }
 
+HttpServer::Answer HttpServer::AnswerCheck(
+    const std::function<absl::Status()>& check) {
+  const absl::Status status = check ? check() : absl::OkStatus();
+  if (status.ok()) return {"ok\n"};
+  return {absl::StrCat(status.message(), "\n"), "503 Service Unavailable"};
+}
+
 void HttpServer::AddPages(Options options) {
   AddPage("/metrics", kMetricsText, [metrics = options.metrics]() -> Answer {
     return {metrics->Scrape()};
   });
-  AddPage("/healthz", kPlainText, []() -> Answer { return {"ok\n"}; });
-  AddPage(
-      "/readyz", kPlainText,
-      [readiness = std::move(options.readiness)]() -> Answer {
-        const absl::Status ready = readiness ? readiness() : absl::OkStatus();
-        if (ready.ok()) return {"ok\n"};
-        return {absl::StrCat(ready.message(), "\n"), "503 Service Unavailable"};
-      });
+  AddPage("/healthz", kPlainText,
+          [health = std::move(options.health)] { return AnswerCheck(health); });
+  AddPage("/readyz", kPlainText, [readiness = std::move(options.readiness)] {
+    return AnswerCheck(readiness);
+  });
   AddPage("/statusz", kJsonText,
           [status = std::move(options.status_json)]() -> Answer {
             return {absl::StrCat(status ? status() : "{}", "\n")};

@@ -22,11 +22,10 @@ namespace weft::telemetry {
 //   GET /          who the worker is and what it does; names the other pages
 //   GET /statusz   the same and more, as a JSON object
 //   GET /metrics   Prometheus text format 0.0.4
-//   GET /healthz   200 "ok": the process answers
-//   GET /readyz    200 "ok" while the worker can be given jobs, else 503 and
-//   why
-//                  not
+//   GET /healthz   200 "ok" while the worker does its work
+//   GET /readyz    200 "ok" while the worker can be given jobs
 //
+// Where they do not say 200, it is 503 and why not.
 // HEAD is answered like GET, without the text.
 class HttpServer {
  public:
@@ -37,8 +36,10 @@ class HttpServer {
     // Lines for the page at /. Asked for every request, from a thread of the
     // server; may be empty.
     std::function<std::string()> status;
-    // The object for /statusz, and whether the worker is ready; likewise.
+    // The object for /statusz, whether the worker does its work, and whether it
+    // is ready; likewise.
     std::function<std::string()> status_json;
+    std::function<absl::Status()> health;
     std::function<absl::Status()> readiness;
     // How long a client that connects and says nothing holds a thread.
     absl::Duration request_timeout = absl::Seconds(1);
@@ -63,6 +64,9 @@ class HttpServer {
   struct Answer;
 
   HttpServer();
+
+  // 200, or 503 and why.
+  static Answer AnswerCheck(const std::function<absl::Status()>& check);
 
   void AddPage(const char* path, const char* type,
                std::function<Answer()> answer);

@@ -165,6 +165,16 @@ TEST(HttpServerTest, WhatIsNotReadySaysWhyAndIsHealthyAllTheSame) {
   EXPECT_THAT(Get(server->address(), "/readyz"), EndsWith("\r\n\r\nok\n"));
 }
 
+TEST(HttpServerTest, WhatDoesNotDoItsWorkSaysWhy) {
+  const auto metrics = NewMetrics();
+  HttpServer::Options options = OptionsFor(*metrics);
+  options.health = [] { return absl::UnavailableError("stands still"); };
+  ASSERT_OK_AND_ASSIGN(auto server, HttpServer::Start(std::move(options)));
+  EXPECT_THAT(Get(server->address(), "/healthz"),
+              AllOf(StartsWith("HTTP/1.1 503 Service Unavailable\r\n"),
+                    EndsWith("\r\n\r\nstands still\n")));
+}
+
 TEST(HttpServerTest, HeadIsAnsweredWithoutTheText) {
   const auto metrics = NewMetrics();
   ASSERT_OK_AND_ASSIGN(auto server, HttpServer::Start(OptionsFor(*metrics)));
