@@ -1,9 +1,12 @@
 #include "coordinator/daemon.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <random>
@@ -17,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/advertised_address.h"
 #include "base/clock.h"
 #include "base/file/atomic_file.h"
 #include "base/logging.h"
@@ -43,7 +47,11 @@ constexpr absl::Duration kTick = absl::Milliseconds(100);
 constexpr absl::Duration kHealthPeriod = absl::Milliseconds(500);
 // What calls under way get to end in.
 constexpr absl::Duration kShutdownGrace = absl::Seconds(1);
+// What records that are not yet written get to be so in.
+constexpr absl::Duration kRecordsGrace = absl::Seconds(5);
 
+// Makes the folder and tries it: a mounted volume is there, whether or not this
+// user may write to it.
 absl::Status MakeFolder(const std::string& path, absl::string_view flag) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
@@ -51,7 +59,18 @@ absl::Status MakeFolder(const std::string& path, absl::string_view flag) {
     return absl::FailedPreconditionError(
         absl::StrCat("cannot make --", flag, "=", path, ": ", error.message()));
   }
-  return absl::OkStatus();
+  const std::string probe = absl::StrCat(path, "/.probe-", getpid());
+  const int fd = open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  const bool is_written = fd >= 0 && write(fd, "\n", 1) == 1;
+  const int cause = errno;
+  if (fd >= 0) {
+    close(fd);
+    unlink(probe.c_str());
+  }
+  if (is_written) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("cannot write to --", flag, "=", path, " as uid ", geteuid(),
+                   ", gid ", getegid(), ": ", strerror(cause)));
 }
 
 absl::Status CheckAddress(absl::string_view flag, absl::string_view address) {
@@ -90,7 +109,7 @@ absl::Status CheckOptions(const Daemon::Options& options) {
 class DaemonImpl : public Daemon {
  public:
   explicit DaemonImpl(Options options) : options_(std::move(options)) {}
-  ~DaemonImpl() override { Shutdown(); }
+  ~DaemonImpl() override { Shutdown().IgnoreError(); }
 
   absl::Status Start() {
     RETURN_IF_ERROR(CheckOptions(options_));
@@ -104,7 +123,8 @@ class DaemonImpl : public Daemon {
         std::make_unique<Ticker>(kTick, [this] { dispatcher_->CompileNext(); });
     ticker_ = std::make_unique<Ticker>(kTick, [this] { dispatcher_->Tick(); });
     health_ticker_ = std::make_unique<Ticker>(kHealthPeriod, [this] {
-      grpc_server_->SetAnswering(dispatcher_->IsAnswering());
+      grpc_server_->SetReady(dispatcher_->IsAnswering());
+      grpc_server_->SetAlive(!dispatcher_->IsStuck());
     });
     has_started_ = true;
     LOG(INFO) << "coordinator version=" << kVersion
@@ -121,14 +141,22 @@ class DaemonImpl : public Daemon {
     return http_server_ == nullptr ? none : http_server_->address();
   }
 
-  void Shutdown() override {
-    if (!is_serving_.exchange(false)) return;
+  absl::Status Shutdown() override {
+    if (!is_serving_.exchange(false)) return absl::OkStatus();
     if (ticker_ != nullptr) LOG(INFO) << "coordinator shuts down";
     health_ticker_.reset();
+    // First: what follows may wait for the store.
+    if (grpc_server_ != nullptr) grpc_server_->SetReady(false);
     ticker_.reset();
     compile_ticker_.reset();
     if (dispatcher_ != nullptr) dispatcher_->Shutdown();
     if (grpc_server_ != nullptr) grpc_server_->Shutdown(kShutdownGrace);
+    const int64_t left = records_.Finish(kRecordsGrace);
+    if (left == 0) return absl::OkStatus();
+    return absl::DeadlineExceededError(absl::StrCat(
+        left, " records of jobs could not be written in ",
+        absl::FormatDuration(kRecordsGrace),
+        ": the volume of --artifacts_dir=", options_.artifacts_dir, " hangs"));
   }
 
  private:
@@ -168,21 +196,23 @@ class DaemonImpl : public Daemon {
     grpc.dispatcher = dispatcher_.get();
     grpc.compiler = &compiler_;
     grpc.version = kVersion;
-    grpc.http_address = http_address();
+    grpc.http_address = AdvertisedAddress(http_address());
     ASSIGN_OR_RETURN(grpc_server_, GrpcServer::Start(grpc));
     return absl::OkStatus();
   }
 
   absl::Status Health() const {
     if (!is_serving_) return absl::UnavailableError("shutting down");
-    if (dispatcher_->IsAnswering()) return absl::OkStatus();
-    return absl::UnavailableError("the dispatcher does not answer");
+    if (!dispatcher_->IsStuck()) return absl::OkStatus();
+    return absl::UnavailableError("the dispatcher is stuck");
   }
 
   // Whether clients and workers can call.
   absl::Status Readiness() const {
     if (!has_started_) return absl::UnavailableError("starting");
-    return Health();
+    if (!is_serving_) return absl::UnavailableError("shutting down");
+    if (dispatcher_->IsAnswering()) return absl::OkStatus();
+    return absl::UnavailableError("the dispatcher does not answer");
   }
 
   v1::GetClusterInfoResponse ClusterInfo() const {
@@ -199,7 +229,7 @@ class DaemonImpl : public Daemon {
     return MakeStatusPage(ClusterInfo(), dispatcher_->ListWorkers(),
                           LatestJobs());
   }
-  std::string StatusJson() const {
+  absl::StatusOr<std::string> StatusJson() const {
     return MakeStatusJson(ClusterInfo(), dispatcher_->ListWorkers(),
                           LatestJobs());
   }

@@ -38,9 +38,13 @@ class Daemon {
   // Empty when there is no HTTP.
   virtual const std::string& http_address() const = 0;
 
-  // Ends running jobs, detaches the workers, stops serving. Later calls do
-  // nothing.
-  virtual void Shutdown() = 0;
+  // Ends running jobs, detaches the workers, stops serving, writes what is left
+  // of records. Later calls do nothing and say OK.
+  //
+  // DEADLINE_EXCEEDED when the records cannot be written: the volume of
+  // artifacts_dir hangs, and so would this object's end. Leave it alive, and
+  // end the process.
+  virtual absl::Status Shutdown() = 0;
 };
 
 }  // namespace weft::coordinator

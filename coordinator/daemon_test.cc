@@ -1,5 +1,7 @@
 #include "coordinator/daemon.h"
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -15,6 +17,7 @@
 #include "base/status_matchers.h"
 #include "coordinator/http/test_http.h"
 #include "coordinator/service/test_client.h"
+#include "coordinator/store/sqlite.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "schedule/rules/test_jobs.h"
@@ -26,6 +29,7 @@ using schedule::MakeLegalJob;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 Daemon::Options MakeOptions() {
@@ -124,7 +128,7 @@ TEST(DaemonTest, RemembersAcrossARestart) {
     Await(client, finished.id(), v1::JOB_STATE_SUCCEEDED);
     ASSERT_TRUE(client.Submit(MakeLegalJob(1, 1), &running).ok());
     ASSERT_TRUE(client.Submit(MakeLegalJob(1, 1), &queued, "r").ok());
-    daemon->Shutdown();
+    EXPECT_OK(daemon->Shutdown());
     for (const char* path : {"/healthz", "/readyz", "/statusz"}) {
       EXPECT_THAT(HttpGet(daemon->http_address(), path),
                   StartsWith("HTTP/1.1 503"));
@@ -156,6 +160,94 @@ TEST(DaemonTest, ASilentWorkerFailsItsJob) {
   ASSERT_TRUE(client.Submit(MakeLegalJob(1, 1), &job).ok());
   EXPECT_THAT(Await(client, job.id(), v1::JOB_STATE_FAILED).message(),
               HasSubstr("rank 0 (worker w-0) was lost: no sign of life"));
+}
+
+// A coordinator with a job that runs, whose store can be made to hang: another
+// connection holds the database, and every write waits for it for two seconds.
+class HangingStoreTest : public ::testing::Test {
+ protected:
+  void Start(absl::Duration heartbeat_timeout) {
+    Daemon::Options options = MakeOptions();
+    options.heartbeat_interval = absl::Milliseconds(10);
+    options.heartbeat_timeout = heartbeat_timeout;
+    ASSERT_OK_AND_ASSIGN(daemon_, Daemon::Start(options));
+    client_ = std::make_unique<TestClient>(daemon_->grpc_address());
+    worker_ = std::make_unique<TestWorker>(daemon_->grpc_address(), "w-0");
+    worker_->Read();
+    v1::Job job;
+    ASSERT_TRUE(client_->Submit(MakeLegalJob(1, 1), &job).ok());
+    worker_->GetReady();
+    ASSERT_OK_AND_ASSIGN(
+        database_, SqliteDatabase::Open(options.state_dir + "/coordinator.db"));
+  }
+  void Hang() { ASSERT_OK(database_->Execute("BEGIN IMMEDIATE")); }
+
+  bool Serves(const std::string& name) {
+    return client_->CallRaw("/grpc.health.v1.Health/Check",
+                            absl::StrCat("\x0a", std::string(1, name.size()),
+                                         name)) == "\x08\x01";
+  }
+  // Whether there comes a time at which it is not ready, but alive.
+  bool AwaitUnreadyButAlive() {
+    const auto deadline = DeadlineAfter(absl::Seconds(30));
+    while (std::chrono::steady_clock::now() < deadline) {
+      if (!Serves("readiness") && Serves("liveness")) return true;
+      Notification().WaitForNotificationWithTimeout(absl::Milliseconds(10));
+    }
+    return false;
+  }
+
+  std::unique_ptr<Daemon> daemon_;
+  std::unique_ptr<TestClient> client_;
+  std::unique_ptr<TestWorker> worker_;
+  std::unique_ptr<SqliteDatabase> database_;
+};
+
+TEST_F(HangingStoreTest, TakesReadinessAndNotLiveness) {
+  Start(absl::Milliseconds(20));
+  Hang();
+  std::atomic<bool> is_done{false};
+  std::thread submits([&] {
+    v1::Job job;
+    while (!is_done) client_->Submit(MakeLegalJob(1, 1), &job).ok();
+  });
+  EXPECT_TRUE(AwaitUnreadyButAlive());
+  EXPECT_THAT(HttpGet(daemon_->http_address(), "/healthz"), HasSubstr("ok\n"));
+  is_done = true;
+  submits.join();
+}
+
+TEST_F(HangingStoreTest, AShutdownIsNotReadyBeforeItIsDone) {
+  Start(absl::Minutes(1));
+  Hang();
+  std::thread shutdown([&] { EXPECT_OK(daemon_->Shutdown()); });
+  EXPECT_TRUE(AwaitUnreadyButAlive());
+  shutdown.join();
+}
+
+TEST(DaemonTest, TellsAnAddressUnderWhichOthersFindIt) {
+  Daemon::Options options = MakeOptions();
+  options.http_address = "0.0.0.0:0";
+  ASSERT_OK_AND_ASSIGN(auto daemon, Daemon::Start(options));
+  TestClient client(daemon->grpc_address());
+  v1::GetClusterInfoResponse info;
+  ASSERT_TRUE(client
+                  .Call([&](grpc::ClientContext* context) {
+                    return client.cluster().GetClusterInfo(
+                        context, v1::GetClusterInfoRequest(), &info);
+                  })
+                  .ok());
+  EXPECT_THAT(info.http_address(),
+              AllOf(Not(StartsWith("0.0.0.0")), HasSubstr(":")));
+}
+
+TEST(DaemonTest, RefusesFoldersItCannotWriteTo) {
+  Daemon::Options options = MakeOptions();
+  options.artifacts_dir = "/proc/self";  // there, and nobody may write to it
+  EXPECT_THAT(Daemon::Start(options),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("--artifacts_dir=/proc/self"),
+                             HasSubstr("as uid "))));
 }
 
 TEST(DaemonTest, RefusesOptionsThatMakeNoSense) {

@@ -1,8 +1,10 @@
 // The coordinator: takes jobs, compiles their plans, runs them on workers.
 //
 // Exit status: 0 after SIGTERM or SIGINT and for --help, 1 when it could not
-// start, 2 for a wrong command line.
+// start, 2 for a wrong command line, 3 when it had to end without writing what
+// was left to write.
 #include <signal.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <iostream>
@@ -91,8 +93,10 @@ int Main(int argc, char** argv) {
     return absl::IsInvalidArgument(daemon.status()) ? 2 : 1;
   }
   WaitForSignal(signals);
-  (*daemon)->Shutdown();
-  return 0;
+  const absl::Status ended = (*daemon)->Shutdown();
+  if (ended.ok()) return 0;
+  LOG(ERROR) << "ends error=" << LogValue(ended.ToString());
+  _exit(3);
 }
 
 }  // namespace

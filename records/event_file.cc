@@ -97,10 +97,11 @@ std::string Frame(const std::string& event) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(
-    absl::string_view folder, absl::string_view host, absl::Time now) {
+    absl::string_view folder, absl::string_view host, absl::Time now,
+    int number) {
   std::string path =
       absl::StrCat(folder, "/events.out.tfevents.", absl::ToUnixSeconds(now),
-                   ".", host, ".", getpid());
+                   ".", host, ".", getpid(), ".", number);
   FILE* file = std::fopen(path.c_str(), "wxe");
   if (file == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(

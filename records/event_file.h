@@ -37,10 +37,12 @@ struct Scalar {
 class EventFile {
  public:
   // Makes a file in `folder` that TensorBoard takes for one of the folder's:
-  // events.out.tfevents.SECONDS.HOST.PID. FAILED_PRECONDITION when it cannot be
-  // made, or is there already.
+  // events.out.tfevents.SECONDS.HOST.PID.NUMBER, the number to tell those apart
+  // that one process makes. FAILED_PRECONDITION when it cannot be made, or is
+  // there already.
   static absl::StatusOr<std::unique_ptr<EventFile>> Create(
-      absl::string_view folder, absl::string_view host, absl::Time now);
+      absl::string_view folder, absl::string_view host, absl::Time now,
+      int number = 0);
   ~EventFile();
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;

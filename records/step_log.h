@@ -16,15 +16,21 @@
 namespace weft::records {
 
 // The line of a step or a validation, without its end. Fields are named as in
-// the protos; numbers read back to the same bits; what is not finite is null.
+// the protos; numbers read back to the same bits; what is not finite is null,
+// enums are their names.
 std::string ToJsonLine(const v1::StepMetrics& step);
 std::string ToJsonLine(const v1::EvalMetrics& eval);
 
-// Writes lines to a file; each is in the file when its call returns. A file
-// that was there is replaced. Thread-compatible.
+// Writes lines to a file; each is in the file when its call returns.
+// Thread-compatible.
 class StepLog {
  public:
+  // Begins a file; one that was there is replaced. FAILED_PRECONDITION, naming
+  // the file, when it cannot be opened.
   static absl::StatusOr<std::unique_ptr<StepLog>> Create(
+      const std::string& path);
+  // Goes on with a file, after its last whole line. Otherwise as Create().
+  static absl::StatusOr<std::unique_ptr<StepLog>> Append(
       const std::string& path);
   ~StepLog();
   StepLog(const StepLog&) = delete;

@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
@@ -15,6 +17,7 @@ namespace weft::records {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 std::string ReadFile(const std::string& path) {
@@ -67,6 +70,54 @@ TEST(StepLogTest, WhatIsNotFiniteIsNull) {
   EXPECT_THAT(ToJsonLine(eval), HasSubstr("\"loss\":null"));
   eval.set_loss(-std::numeric_limits<double>::infinity());
   EXPECT_THAT(ToJsonLine(eval), HasSubstr("\"loss\":null"));
+}
+
+// A value for every field, whatever its type; texts are what JSON must escape.
+void Fill(google::protobuf::Message& message) {
+  using google::protobuf::FieldDescriptor;
+  const google::protobuf::Reflection& r = *message.GetReflection();
+  const google::protobuf::Descriptor& type = *message.GetDescriptor();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    const bool many = field.is_repeated();
+    if (field.cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+      const std::string text = "a \"name\" \\ of\ntwo lines\x01";
+      many ? r.AddString(&message, &field, text)
+           : r.SetString(&message, &field, text);
+    } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      Fill(many ? *r.AddMessage(&message, &field)
+                : *r.MutableMessage(&message, &field));
+    }
+  }
+}
+
+TEST(StepLogTest, AnyMetricsMakeALineOfJson) {
+  v1::StepMetrics step;
+  Fill(step);
+  v1::EvalMetrics eval;
+  Fill(eval);
+  for (const std::string& line : {ToJsonLine(step), ToJsonLine(eval)}) {
+    EXPECT_THAT(line, Not(HasSubstr("\n")));
+    EXPECT_TRUE(nlohmann::json::accept(line)) << line;
+  }
+  const nlohmann::json parsed = nlohmann::json::parse(
+      ToJsonLine(step), nullptr, /*allow_exceptions=*/false);
+  EXPECT_EQ(parsed["router_losses"][0]["name"],
+            "a \"name\" \\ of\ntwo lines\x01");
+}
+
+TEST(StepLogTest, GoesOnAfterTheLastWholeLine) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/cut.jsonl");
+  std::ofstream(path) << "one\ntw";
+  ASSERT_OK_AND_ASSIGN(auto log, StepLog::Append(path));
+  ASSERT_OK(log->WriteLine("two"));
+  EXPECT_EQ(ReadFile(path), "one\ntwo\n");
+  const std::string fresh = absl::StrCat(testing::TempDir(), "/fresh.jsonl");
+  ASSERT_OK_AND_ASSIGN(auto begun, StepLog::Append(fresh));
+  ASSERT_OK(begun->WriteLine("one"));
+  EXPECT_EQ(ReadFile(fresh), "one\n");
+  EXPECT_THAT(StepLog::Append("/proc/none/steps.jsonl"),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
 TEST(StepLogTest, LinesAreInTheFileAtOnceAndReplaceAnOlderFile) {

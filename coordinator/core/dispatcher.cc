@@ -205,11 +205,18 @@ void Dispatcher::Tick() {
   last_answer_ns_ = options_.clock->MonotonicNanos();
 }
 
+absl::Duration Dispatcher::SinceLastAnswer() const {
+  return absl::Nanoseconds(options_.clock->MonotonicNanos() -
+                           last_answer_ns_.load());
+}
+
 bool Dispatcher::IsAnswering() const {
-  const auto gap = absl::Nanoseconds(options_.clock->MonotonicNanos() -
-                                     last_answer_ns_.load());
-  return gap <=
+  return SinceLastAnswer() <=
          std::max(options_.heartbeat_timeout, 10 * options_.tick_interval);
+}
+
+bool Dispatcher::IsStuck() const {
+  return SinceLastAnswer() > options_.stuck_after;
 }
 
 // What workers said during a stall waits in their sockets and is read after it.

@@ -61,6 +61,9 @@ class Dispatcher {
     // How long workers that are gone, and the series of jobs that have ended,
     // stay visible.
     absl::Duration gone_kept = absl::Minutes(10);
+    // A Tick() that takes longer will not come back: its process had better be
+    // started anew, though that costs every running job.
+    absl::Duration stuck_after = absl::Minutes(15);
     JobRun::Timeouts timeouts;
     WatchHub::Options watch;
     // Folder of the folders that jobs write to.
@@ -111,6 +114,8 @@ class Dispatcher {
   // False when Tick() has not returned for so long that workers would be lost:
   // the store, or whoever holds the lock, hangs. Does not wait.
   bool IsAnswering() const;
+  // True when Tick() has not returned for Options::stuck_after. Does not wait.
+  bool IsStuck() const;
 
   // Ends running jobs, stops their workers and closes all links; nothing starts
   // any more. Queued jobs stay queued in the store.
@@ -133,6 +138,8 @@ class Dispatcher {
   };
 
   explicit Dispatcher(Options options);
+
+  absl::Duration SinceLastAnswer() const;
 
   absl::Status RestoreLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status RestoreJobLocked(v1::Job job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -188,6 +188,18 @@ TEST_F(DispatcherTest, AnswersWhileItTicks) {
   EXPECT_TRUE(dispatcher_->IsAnswering());
 }
 
+// A store that is slow for minutes is waited for; nobody waits for ever.
+TEST_F(DispatcherTest, IsStuckLongAfterItStoppedAnswering) {
+  Wait(absl::Seconds(1));
+  clock_.Advance(absl::Minutes(10));
+  EXPECT_FALSE(dispatcher_->IsAnswering());
+  EXPECT_FALSE(dispatcher_->IsStuck());
+  clock_.Advance(absl::Minutes(6));
+  EXPECT_TRUE(dispatcher_->IsStuck());
+  dispatcher_->Tick();
+  EXPECT_FALSE(dispatcher_->IsStuck());
+}
+
 TEST_F(DispatcherTest, AStallMovesTheDeadlinesOfAJobThatStops) {
   AddWorkers(1);
   const std::string id = Submit(MakeLegalJob(1, 1));

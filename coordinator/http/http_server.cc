@@ -59,13 +59,18 @@ class PathHandler : public CivetHandler {
   const std::function<Answer()> answer_;
 };
 
-Answer AnswerHealth(const absl::Status& health) {
+Answer AnswerError(int code, const char* reason, const absl::Status& why) {
+  Answer answer;
+  answer.code = code;
+  answer.reason = reason;
+  answer.body = absl::StrCat(why.message(), "\n");
+  return answer;
+}
+
+Answer AnswerCheck(const absl::Status& status) {
+  if (!status.ok()) return AnswerError(503, "Service Unavailable", status);
   Answer answer;
   answer.body = "ok\n";
-  if (health.ok()) return answer;
-  answer.code = 503;
-  answer.reason = "Service Unavailable";
-  answer.body = absl::StrCat(health.message(), "\n");
   return answer;
 }
 
@@ -117,14 +122,19 @@ class HttpServerImpl : public HttpServer {
 
  private:
   // What asks the dispatcher waits for it: not while it hangs.
-  Answer AnswerStatus(const char* type,
-                      const std::function<std::string()>& text) const {
-    if (absl::Status health = options_.health(); !health.ok()) {
-      return AnswerHealth(health);
+  Answer AnswerStatus(
+      const char* type,
+      const std::function<absl::StatusOr<std::string>()>& text) const {
+    if (absl::Status ready = options_.readiness(); !ready.ok()) {
+      return AnswerCheck(ready);
+    }
+    absl::StatusOr<std::string> body = text();
+    if (!body.ok()) {
+      return AnswerError(500, "Internal Server Error", body.status());
     }
     Answer answer;
     answer.type = type;
-    answer.body = text();
+    answer.body = *std::move(body);
     return answer;
   }
   Answer AnswerMetrics() const {
@@ -142,8 +152,8 @@ class HttpServerImpl : public HttpServer {
     return AnswerStatus("application/json", options_.status_json);
   }};
   PathHandler metrics_{[this] { return AnswerMetrics(); }};
-  PathHandler health_{[this] { return AnswerHealth(options_.health()); }};
-  PathHandler readiness_{[this] { return AnswerHealth(options_.readiness()); }};
+  PathHandler health_{[this] { return AnswerCheck(options_.health()); }};
+  PathHandler readiness_{[this] { return AnswerCheck(options_.readiness()); }};
   const std::unique_ptr<CivetServer> server_;  // ends before the handlers
   const int port_;
   const std::string address_;

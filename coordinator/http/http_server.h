@@ -3,9 +3,10 @@
 //   GET /          a page for people
 //   GET /statusz   the same and more, as JSON
 //   GET /metrics   Prometheus text format 0.0.4
-//   GET /healthz   200 while the coordinator does its work, else 503 and why
-//   not GET /readyz    200 while it takes jobs and workers, else 503 and why
-//   not
+//   GET /healthz   200 while the coordinator can do its work
+//   GET /readyz    200 while it takes jobs and workers
+//
+// Where they do not say 200, it is 503 and why not.
 #ifndef WEFT_COORDINATOR_HTTP_HTTP_SERVER_H_
 #define WEFT_COORDINATOR_HTTP_HTTP_SERVER_H_
 
@@ -25,11 +26,13 @@ class HttpServer {
   struct Options {
     std::string listen_address;           // host:port; port 0 takes a free one
     std::function<std::string()> status;  // HTML of the page at /
-    std::function<std::string()> status_json;  // of /statusz
-    std::function<std::string()> metrics;      // Prometheus text
-    // Must not wait. An error is answered as 503, by / and /statusz too.
+    // Of /statusz. An error is answered as 500.
+    std::function<absl::StatusOr<std::string>()> status_json;
+    std::function<std::string()> metrics;  // Prometheus text
+    // Neither may wait. An error is answered as 503; by / and /statusz too,
+    // when it is that of readiness.
     std::function<absl::Status()> health;
-    std::function<absl::Status()> readiness;  // must not wait
+    std::function<absl::Status()> readiness;
     // A connection that has not said what it wants by then is closed.
     absl::Duration request_timeout = absl::Seconds(1);
   };

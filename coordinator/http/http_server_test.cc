@@ -26,7 +26,7 @@ class HttpServerTest : public ::testing::Test {
     options.listen_address = "127.0.0.1:0";
     options.status = [] { return "<p>all is well"; };
     options.metrics = [] { return "metric 1\n"; };
-    options.status_json = [] { return "{\"jobs\":[]}\n"; };
+    options.status_json = [this] { return json_; };
     options.health = [this] { return health_; };
     options.readiness = [this] { return readiness_; };
     options.request_timeout = request_timeout;
@@ -36,6 +36,7 @@ class HttpServerTest : public ::testing::Test {
     return HttpGet(server_->address(), path);
   }
 
+  absl::StatusOr<std::string> json_ = "{\"jobs\":[]}\n";
   absl::Status health_;
   absl::Status readiness_;
   std::unique_ptr<HttpServer> server_;
@@ -68,19 +69,26 @@ TEST_F(HttpServerTest, HeadGetsNoBody) {
 TEST_F(HttpServerTest, WhatIsNotHealthySaysWhy) {
   Start();
   health_ = absl::UnavailableError("shutting down");
-  for (const char* path : {"/", "/statusz", "/healthz"}) {
-    EXPECT_THAT(Get(path), AllOf(StartsWith("HTTP/1.1 503"),
-                                 EndsWith("\r\n\r\nshutting down\n")));
-  }
+  EXPECT_THAT(Get("/healthz"), AllOf(StartsWith("HTTP/1.1 503"),
+                                     EndsWith("\r\n\r\nshutting down\n")));
+}
+
+TEST_F(HttpServerTest, AStatusThatCannotBeToldSaysWhy) {
+  Start();
+  json_ = absl::InternalError("no such time");
+  EXPECT_THAT(Get("/statusz"), AllOf(StartsWith("HTTP/1.1 500"),
+                                     EndsWith("\r\n\r\nno such time\n")));
 }
 
 TEST_F(HttpServerTest, WhatIsNotReadyIsHealthyAllTheSame) {
   Start();
   readiness_ = absl::UnavailableError("starting");
-  EXPECT_THAT(Get("/readyz"), AllOf(StartsWith("HTTP/1.1 503"),
-                                    EndsWith("\r\n\r\nstarting\n")));
+  // Pages that ask the dispatcher would wait for it.
+  for (const char* path : {"/", "/statusz", "/readyz"}) {
+    EXPECT_THAT(Get(path), AllOf(StartsWith("HTTP/1.1 503"),
+                                 EndsWith("\r\n\r\nstarting\n")));
+  }
   EXPECT_THAT(Get("/healthz"), StartsWith("HTTP/1.1 200"));
-  EXPECT_THAT(Get("/statusz"), StartsWith("HTTP/1.1 200"));
 }
 
 // Such connections stay open here longer than the test may take.

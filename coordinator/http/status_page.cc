@@ -4,12 +4,15 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/status_macros.h"
 #include "coordinator/core/job_state.h"
 #include "google/protobuf/message.h"
 #include "google/protobuf/util/json_util.h"
@@ -81,20 +84,21 @@ Row DescribeJob(const v1::Job& job) {
 }
 
 // Fields that are not set have their defaults: readers find every key.
-std::string ToJson(const google::protobuf::Message& message) {
+absl::StatusOr<std::string> ToJson(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
   options.always_print_primitive_fields = true;
   std::string json;
   const auto status =
       google::protobuf::util::MessageToJsonString(message, &json, options);
-  return status.ok() ? json : "{}";
+  if (status.ok()) return json;
+  return absl::InternalError(absl::StrCat("no JSON of ", message.GetTypeName(),
+                                          ": ", status.ToString()));
 }
 
-// The fields alone.
-std::string Fields(const google::protobuf::Message& message) {
-  const std::string json = ToJson(message);
-  return json.substr(1, json.size() - 2);
+// The fields of an object, to be put into another.
+absl::string_view Fields(absl::string_view object) {
+  return object.substr(1, object.size() - 2);
 }
 
 }  // namespace
@@ -123,13 +127,16 @@ std::string MakeStatusPage(const v1::GetClusterInfoResponse& cluster,
       "<a href=\"/readyz\">/readyz</a>\n</pre></body></html>\n");
 }
 
-std::string MakeStatusJson(const v1::GetClusterInfoResponse& cluster,
-                           const std::vector<v1::Worker>& workers,
-                           const v1::ListJobsResponse& jobs) {
+absl::StatusOr<std::string> MakeStatusJson(
+    const v1::GetClusterInfoResponse& cluster,
+    const std::vector<v1::Worker>& workers, const v1::ListJobsResponse& jobs) {
   v1::ListWorkersResponse all;
   for (const v1::Worker& worker : workers) *all.add_workers() = worker;
-  return absl::StrCat("{\"cluster\":", ToJson(cluster), ",", Fields(all), ",",
-                      Fields(jobs), "}\n");
+  ASSIGN_OR_RETURN(const std::string cluster_json, ToJson(cluster));
+  ASSIGN_OR_RETURN(const std::string workers_json, ToJson(all));
+  ASSIGN_OR_RETURN(const std::string jobs_json, ToJson(jobs));
+  return absl::StrCat("{\"cluster\":", cluster_json, ",", Fields(workers_json),
+                      ",", Fields(jobs_json), "}\n");
 }
 
 }  // namespace weft::coordinator

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "weft/v1/cluster_service.pb.h"
 #include "weft/v1/job_service.pb.h"
 
@@ -18,10 +19,10 @@ std::string MakeStatusPage(const v1::GetClusterInfoResponse& cluster,
 
 // The same as one JSON object: "cluster", "workers" and "jobs", newest first,
 // as the API's messages with their own field names; "next_page_token" when
-// there are older jobs.
-std::string MakeStatusJson(const v1::GetClusterInfoResponse& cluster,
-                           const std::vector<v1::Worker>& workers,
-                           const v1::ListJobsResponse& jobs);
+// there are older jobs. INTERNAL, naming the message, when one has no JSON.
+absl::StatusOr<std::string> MakeStatusJson(
+    const v1::GetClusterInfoResponse& cluster,
+    const std::vector<v1::Worker>& workers, const v1::ListJobsResponse& jobs);
 
 }  // namespace weft::coordinator
 

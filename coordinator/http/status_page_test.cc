@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -79,9 +80,10 @@ TEST(StatusPageTest, JsonHasTheApisMessages) {
   job.set_id("text-1");
   job.set_state(v1::JOB_STATE_RUNNING);
   job.mutable_last_step()->set_loss(2.5);
+  ASSERT_OK_AND_ASSIGN(const std::string json,
+                       MakeStatusJson(cluster, workers, jobs));
   const nlohmann::json status =
-      nlohmann::json::parse(MakeStatusJson(cluster, workers, jobs), nullptr,
-                            /*allow_exceptions=*/false);
+      nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
   ASSERT_TRUE(status.is_object());
   EXPECT_EQ(status["cluster"]["version"], "1.2.3");
   EXPECT_EQ(status["cluster"]["queued_jobs"], 0);
@@ -93,11 +95,21 @@ TEST(StatusPageTest, JsonHasTheApisMessages) {
 }
 
 TEST(StatusPageTest, JsonOfAnEmptyClusterIsWhole) {
-  const nlohmann::json status = nlohmann::json::parse(
-      MakeStatusJson({}, {}, {}), nullptr, /*allow_exceptions=*/false);
+  ASSERT_OK_AND_ASSIGN(const std::string json, MakeStatusJson({}, {}, {}));
+  const nlohmann::json status =
+      nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
   ASSERT_TRUE(status.is_object());
   EXPECT_TRUE(status["workers"].empty());
   EXPECT_TRUE(status["jobs"].empty());
+}
+
+TEST(StatusPageTest, WhatHasNoJsonIsAnErrorThatNamesIt) {
+  v1::ListJobsResponse jobs;
+  // Timestamps end with the year 9999.
+  jobs.add_jobs()->mutable_create_time()->set_seconds(int64_t{1} << 60);
+  EXPECT_THAT(MakeStatusJson({}, {}, jobs),
+              StatusIs(absl::StatusCode::kInternal,
+                       HasSubstr("no JSON of weft.v1.ListJobsResponse")));
 }
 
 }  // namespace

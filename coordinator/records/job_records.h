@@ -8,10 +8,12 @@
 #ifndef WEFT_COORDINATOR_RECORDS_JOB_RECORDS_H_
 #define WEFT_COORDINATOR_RECORDS_JOB_RECORDS_H_
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -30,8 +32,10 @@
 namespace weft::coordinator {
 
 // Notes what happens and returns at once; a thread of its own writes. So a slow
-// or broken file system holds up no job: what cannot be written is counted,
-// said once a job, and the job goes on without it.
+// or broken file system holds up no job: a record that cannot be written whole
+// is counted, and the job goes on. The next one tries anew, each of the two
+// files for itself; the log says when a file begins to miss records and when
+// it is written again.
 //
 // Guarantees: what was noted before the end of this object has been written, or
 // counted as an error, after it.
@@ -47,6 +51,7 @@ class JobRecords : public JobObserver {
   };
 
   explicit JobRecords(Options options);
+  // Waits until all is written.
   ~JobRecords() override;
 
   void OnJobState(const v1::Job& job) override;
@@ -56,6 +61,11 @@ class JobRecords : public JobObserver {
   void OnWorker(const v1::Worker&) override {}
   void OnWorkerForgotten(absl::string_view) override {}
   void OnQueue(int) override {}
+
+  // Waits until all is written, for `patience` at most, and takes no more
+  // records. Returns how many are left, which count as errors: when there are
+  // any, the file system hangs and this object's end would wait for it.
+  int64_t Finish(absl::Duration patience);
 
  private:
   // One line of the log and one event. Without a line, the job has ended.
@@ -67,23 +77,32 @@ class JobRecords : public JobObserver {
     std::string line;
     std::vector<records::Scalar> scalars;
   };
-  // What is open for a job. After an error both are closed for good.
+  // What a job writes to. A file is closed by an error and opened by the next
+  // record.
   struct Files {
     std::unique_ptr<records::StepLog> log;
     std::unique_ptr<records::EventFile> events;
-    bool is_broken = false;
+    bool has_log = false;    // it has been open before
+    int event_files = 0;     // made so far
+    int64_t lost_lines = 0;  // since the last one that was written
+    int64_t lost_events = 0;
   };
 
   void Note(Record record);
   void WriteAll();
-  absl::Status Write(const Record& record, Files& files);
-  absl::Status Open(const Record& record, Files& files) const;
+  // False when a part of it is lost.
+  bool Write(const Record& record, Files& files);
+  static absl::Status WriteLine(const Record& record, Files& files);
+  static absl::Status WriteEvent(const Record& record, Files& files);
 
   const Options options_;
   Mutex mu_;
   CondVar changed_;
   std::deque<Record> waiting_ ABSL_GUARDED_BY(mu_);
+  int64_t unwritten_ ABSL_GUARDED_BY(mu_) = 0;  // with the one being written
+  std::set<std::string> overflowed_ ABSL_GUARDED_BY(mu_);  // jobs, once told
   bool is_over_ ABSL_GUARDED_BY(mu_) = false;
+  bool is_written_ ABSL_GUARDED_BY(mu_) = false;  // the writer has ended
   std::map<std::string, Files> files_;  // of the writing thread, by job
   std::thread writer_;                  // last: it uses the fields above
 };

@@ -1,6 +1,11 @@
 #include "coordinator/records/job_records.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -10,12 +15,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace weft::coordinator {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -47,6 +55,14 @@ class JobRecordsTest : public ::testing::Test {
     options.on_error = [this] { ++errors_; };
     options.max_waiting = max_waiting;
     records_ = std::make_unique<JobRecords>(std::move(options));
+  }
+  // Until that many records are lost.
+  void AwaitErrors(int errors) const {
+    const auto deadline = DeadlineAfter(absl::Seconds(30));
+    while (errors_ < errors && std::chrono::steady_clock::now() < deadline) {
+      Notification().WaitForNotificationWithTimeout(absl::Milliseconds(5));
+    }
+    EXPECT_EQ(errors_, errors);
   }
   // All is written when it returns.
   void Finish() { records_.reset(); }
@@ -129,6 +145,76 @@ TEST_F(JobRecordsTest, WhatCannotBeWrittenIsCountedAndHoldsUpNobody) {
   EXPECT_EQ(errors_, 2);
   EXPECT_THAT(ReadFile(Job("b").artifacts() + "/steps.jsonl"),
               HasSubstr("\"step\":1,"));
+}
+
+// As on a volume that was full for a while: the first record of "a" finds a
+// folder in the way of its log.
+TEST_F(JobRecordsTest, ALogIsWrittenAgainAfterItsFileCanBe) {
+  const v1::Job job = Job("a");
+  const std::string log = job.artifacts() + "/steps.jsonl";
+  std::filesystem::create_directories(log);
+  records_->OnStep(job, Step(1));
+  AwaitErrors(1);
+  std::filesystem::remove(log);
+  records_->OnStep(job, Step(2));
+  Finish();
+  EXPECT_EQ(errors_, 1);
+  EXPECT_THAT(ReadFile(log), StartsWith("{\"kind\":\"step\",\"step\":2,"));
+  // The events lost nothing by it.
+  const std::vector<std::string> events =
+      FilesIn(job.artifacts() + "/tensorboard");
+  ASSERT_THAT(events, SizeIs(1));
+}
+
+TEST_F(JobRecordsTest, EventsThatCannotBeWrittenLeaveTheLogAlone) {
+  const v1::Job job = Job("a");
+  std::filesystem::create_directories(job.artifacts());
+  const std::string folder = job.artifacts() + "/tensorboard";
+  std::ofstream(folder) << "in the way";
+  records_->OnStep(job, Step(1));
+  AwaitErrors(1);
+  std::filesystem::remove(folder);
+  records_->OnStep(job, Step(2));
+  Finish();
+  EXPECT_EQ(errors_, 1);
+  EXPECT_THAT(ReadFile(job.artifacts() + "/steps.jsonl"),
+              AllOf(HasSubstr("\"step\":1,"), HasSubstr("\"step\":2,")));
+  EXPECT_THAT(FilesIn(folder), SizeIs(1));
+}
+
+// A log that breaks in the middle: what it has stays, without the line that was
+// cut off.
+TEST_F(JobRecordsTest, ALogThatBreaksGoesOnAfterItsLastWholeLine) {
+  const v1::Job job = Job("a");
+  const std::string log = job.artifacts() + "/steps.jsonl";
+  std::filesystem::create_directories(job.artifacts());
+  std::filesystem::create_symlink("/dev/full", log);
+  records_->OnStep(job, Step(1));
+  AwaitErrors(1);
+  std::filesystem::remove(log);
+  std::ofstream(log) << "{\"step\":0}\n{\"st";
+  records_->OnStep(job, Step(2));
+  Finish();
+  EXPECT_THAT(ReadFile(log),
+              StartsWith("{\"step\":0}\n{\"kind\":\"step\",\"step\":2,"));
+}
+
+// Opening a FIFO that nobody reads hangs, as a dead network volume does.
+TEST_F(JobRecordsTest, AVolumeThatHangsIsWaitedForOnlyAsLongAsAsked) {
+  const v1::Job job = Job("a");
+  const std::string log = job.artifacts() + "/steps.jsonl";
+  std::filesystem::create_directories(job.artifacts());
+  ASSERT_EQ(mkfifo(log.c_str(), 0600), 0);
+  for (int step = 1; step <= 3; ++step) records_->OnStep(job, Step(step));
+  EXPECT_EQ(records_->Finish(absl::Milliseconds(1)), 3);
+  EXPECT_EQ(errors_, 3);
+  records_->OnStep(job, Step(4));
+  EXPECT_EQ(errors_, 4);
+  const int reader = open(log.c_str(), O_RDWR | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  EXPECT_EQ(records_->Finish(absl::InfiniteDuration()), 0);
+  Finish();
+  close(reader);
 }
 
 TEST_F(JobRecordsTest, MoreThanMayWaitIsCounted) {

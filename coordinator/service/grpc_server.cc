@@ -47,17 +47,16 @@ class GrpcServerImpl : public GrpcServer {
     SetServing(v1::ClusterService::service_full_name(), true);
     SetServing(worker::v1::WorkerControlService::service_full_name(), true);
     SetServing("startup", true);
-    SetAnswering(true);
+    SetReady(true);
+    SetAlive(true);
   }
   ~GrpcServerImpl() override { Shutdown(absl::ZeroDuration()); }
 
   int port() const override { return port_; }
   const std::string& address() const override { return address_; }
 
-  void SetAnswering(bool is_answering) override {
-    SetServing("readiness", is_answering);
-    SetServing("liveness", is_answering);
-  }
+  void SetReady(bool is_ready) override { SetServing("readiness", is_ready); }
+  void SetAlive(bool is_alive) override { SetServing("liveness", is_alive); }
 
   void Shutdown(absl::Duration grace) override {
     server_->GetHealthCheckService()->SetServingStatus(false);

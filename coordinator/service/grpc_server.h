@@ -37,9 +37,12 @@ class GrpcServer {
   // host:port with the port taken.
   virtual const std::string& address() const = 0;
 
-  // Whether the coordinator's own loop turns, which is what readiness and
-  // liveness mean; it does until this says otherwise.
-  virtual void SetAnswering(bool is_answering) = 0;
+  // What readiness and liveness say; both are true until these say otherwise.
+  // Clients and workers can call: false while the store is slow, too.
+  virtual void SetReady(bool is_ready) = 0;
+  // The process can still do its work. Being killed for not being alive costs
+  // every running job, so a slow disk is no reason.
+  virtual void SetAlive(bool is_alive) = 0;
 
   // Says NOT_SERVING, takes no new calls, gives those under way `grace`, then
   // cancels them.

@@ -218,19 +218,20 @@ TEST_F(GrpcServerTest, AnswersHealthChecksForEachService) {
             absl::StrCat("status ", grpc::StatusCode::NOT_FOUND));
 }
 
-TEST_F(GrpcServerTest, ALoopThatStandsStillIsNeitherReadyNorAlive) {
+TEST_F(GrpcServerTest, WhatIsNotReadyIsAliveAllTheSame) {
   const auto health = [&](const std::string& name) {
     return client_->CallRaw(
         "/grpc.health.v1.Health/Check",
         absl::StrCat("\x0a", std::string(1, name.size()), name));
   };
-  server_->SetAnswering(false);
+  server_->SetReady(false);
   EXPECT_EQ(health("readiness"), "\x08\x02");
-  EXPECT_EQ(health("liveness"), "\x08\x02");
-  EXPECT_EQ(health("startup"), "\x08\x01");
-  server_->SetAnswering(true);
-  EXPECT_EQ(health("readiness"), "\x08\x01");
   EXPECT_EQ(health("liveness"), "\x08\x01");
+  EXPECT_EQ(health("startup"), "\x08\x01");
+  server_->SetReady(true);
+  server_->SetAlive(false);
+  EXPECT_EQ(health("readiness"), "\x08\x01");
+  EXPECT_EQ(health("liveness"), "\x08\x02");
 }
 
 TEST_F(GrpcServerTest, ReflectsItsServices) {
