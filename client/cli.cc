@@ -322,7 +322,7 @@ void AddParityCommand(CLI::App* app, Session& session, Parsed* p) {
   parity
       ->add_option("--vary", p->parity.vary,
                    "What to vary, of schedule, delay_wgrad, strategy, world, "
-                   "ep, microbatch, and dispatcher; commas between")
+                   "ep, microbatch, dispatcher, and recompute; commas between")
       ->delimiter(',')
       ->required();
 }

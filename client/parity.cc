@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "client/enum_names.h"
 #include "google/protobuf/generated_enum_reflection.h"
+#include "schedule/rules/validate.h"
 
 namespace weft::client {
 namespace {
@@ -23,6 +24,7 @@ constexpr std::pair<const char*, ParityAxis> kAxes[] = {
     {"ep", ParityAxis::kEp},
     {"microbatch", ParityAxis::kMicrobatch},
     {"dispatcher", ParityAxis::kDispatcher},
+    {"recompute", ParityAxis::kRecompute},
 };
 
 // A job with some fields set, and how to call that.
@@ -257,6 +259,47 @@ std::vector<Draft> VaryDispatcher(const std::vector<Draft>& drafts) {
       });
 }
 
+v1::RecomputeConfig OnePart(int part) {
+  v1::RecomputeConfig config;
+  config.add_parts(static_cast<v1::RecomputePart>(part));
+  return config;
+}
+
+bool HasPart(v1::TrainingJob job, int part) {
+  *job.mutable_schedule()->mutable_recompute() = OnePart(part);
+  return absl::c_none_of(schedule::Validate(job).violations,
+                         [](const schedule::Violation& violation) {
+                           return violation.field == "schedule.recompute.parts";
+                         });
+}
+
+// Nothing, each part that some layer has, and all of layers.
+std::vector<Draft> VaryRecompute(const std::vector<Draft>& drafts) {
+  static constexpr int kNothing = 0;
+  static constexpr int kAll = -1;
+  return Cross<int>(
+      drafts,
+      [](const v1::TrainingJob& job) {
+        std::vector<int> settings = {kNothing};
+        for (int part = 1; v1::RecomputePart_IsValid(part); ++part) {
+          if (HasPart(job, part)) settings.push_back(part);
+        }
+        settings.push_back(kAll);
+        return settings;
+      },
+      [](v1::TrainingJob& job, int setting) -> std::string {
+        job.mutable_schedule()->clear_recompute();
+        if (setting == kNothing) return "recompute=nothing";
+        v1::RecomputeConfig& config =
+            *job.mutable_schedule()->mutable_recompute();
+        config.set_full(setting == kAll);
+        if (setting == kAll) return "recompute=full";
+        config = OnePart(setting);
+        return absl::StrCat("recompute=",
+                            NameOf(static_cast<v1::RecomputePart>(setting)));
+      });
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<ParityAxis>> ParseParityAxes(
@@ -303,6 +346,7 @@ std::vector<ParityRun> ParityRuns(const v1::TrainingJob& base,
   if (varies(ParityAxis::kSchedule)) drafts = VarySchedule(drafts);
   if (varies(ParityAxis::kDelayWgrad)) drafts = VaryDelay(drafts);
   if (varies(ParityAxis::kDispatcher)) drafts = VaryDispatcher(drafts);
+  if (varies(ParityAxis::kRecompute)) drafts = VaryRecompute(drafts);
   std::vector<ParityRun> runs;
   for (Draft& draft : drafts) {
     ParityRun& run = runs.emplace_back();

@@ -22,6 +22,7 @@ enum class ParityAxis : uint8_t {
   kEp,
   kMicrobatch,
   kDispatcher,
+  kRecompute,
 };
 
 // From names as `schedule`, `delay_wgrad`. INVALID_ARGUMENT, naming those that
@@ -51,7 +52,8 @@ absl::Status CheckParitySizes(const v1::TrainingJob& job);
 // All combinations of `base`, the first being the one nearest to it: worlds are
 // the powers of two up to `workers`, ep the divisors of a world, microbatches
 // the divisors of a rank's share of the batch, after those of a base that cuts
-// its step unevenly. Fields that are not varied keep their values. What is
+// its step unevenly; of recompute nothing, each part that layers have, and all.
+// Fields that are not varied keep their values. What is
 // legal the coordinator says: some of the combinations may not be.
 // Requires: CheckParitySizes() is OK.
 std::vector<ParityRun> ParityRuns(const v1::TrainingJob& base,

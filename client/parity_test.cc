@@ -95,6 +95,26 @@ TEST(ParityRunsTest, DispatchersSumAlike) {
   EXPECT_EQ(runs[1].sum_class, runs[0].sum_class);
 }
 
+TEST(ParityRunsTest, RecomputeIsNothingEachPartThatLayersHaveAndAll) {
+  v1::TrainingJob base = Base();
+  base.mutable_model()->set_num_layers(1);
+  base.mutable_model()->mutable_attention()->set_num_heads(2);
+  base.mutable_model()->mutable_moe()->set_num_experts(2);
+  const std::vector<ParityRun> runs =
+      ParityRuns(base, {ParityAxis::kRecompute}, 4);
+  EXPECT_THAT(Labels(runs),
+              ElementsAre("recompute=nothing", "recompute=norm",
+                          "recompute=moe_activation",
+                          "recompute=attention_core", "recompute=full"));
+  EXPECT_FALSE(runs[0].job.schedule().has_recompute());
+  EXPECT_THAT(runs[2].job.schedule().recompute().parts(),
+              ElementsAre(v1::RECOMPUTE_PART_MOE_ACTIVATION));
+  EXPECT_TRUE(runs[4].job.schedule().recompute().full());
+  for (const ParityRun& run : runs) {
+    EXPECT_EQ(run.sum_class, runs[0].sum_class);
+  }
+}
+
 TEST(ParityRunsTest, EveryRunLeavesWhatIsCompared) {
   for (const ParityRun& run : Runs({"schedule", "delay_wgrad"})) {
     EXPECT_TRUE(run.job.output().final_parameters());

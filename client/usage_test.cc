@@ -57,7 +57,7 @@ TEST_F(UsageTest, HelpOfParitySaysWhatCannotVaryYet) {
   const std::vector<std::string> words =
       absl::StrSplit(help.out, absl::ByAnyChar(" \n"), absl::SkipEmpty());
   EXPECT_THAT(absl::StrJoin(words, " "),
-              HasSubstr("microbatch, and dispatcher; commas between"));
+              HasSubstr("dispatcher, and recompute; commas between"));
 }
 
 TEST_F(UsageTest, EmptyValuesAreRefusedByName) {

@@ -74,23 +74,27 @@ class ParityTest : public ::testing::TestWithParam<Variant> {
                                              4000, kVocab, constant));
   }
 
-  // Empty when the job did not run.
   Bits Run(const ClusterJob& options,
            v1::Dispatcher dispatcher = v1::DISPATCHER_ALLTOALL) {
-    Bits bits;
     v1::TrainingJob job = MakeJob(options);
     job.mutable_parallel()->set_dispatcher(dispatcher);
+    return Run(job, Describe(options));
+  }
+
+  // Empty when the job, which is called `what`, did not run.
+  Bits Run(const v1::TrainingJob& job, const std::string& what) {
+    Bits bits;
     absl::StatusOr<JobResult> result = cluster_->Run(job);
     EXPECT_OK(result.status());
     if (!result.ok()) return bits;
     EXPECT_EQ(result->job.state(), v1::JOB_STATE_SUCCEEDED)
-        << Describe(options) << ": " << result->job.message();
+        << what << ": " << result->job.message();
     for (const v1::StepMetrics& step : result->steps) {
       bits.losses.push_back(BitsOf(step.loss()));
       bits.norms.push_back(BitsOf(step.grad_norm()));
       if (GetParam() != Variant::kExpertsWithoutTokens) continue;
       // All tokens are alike and go to the same 2 of the 4 experts.
-      EXPECT_EQ(step.expert_imbalance(), 2) << Describe(options);
+      EXPECT_EQ(step.expert_imbalance(), 2) << what;
     }
     bits.parameters = std::move(result->parameters);
     return bits;
@@ -149,6 +153,38 @@ TEST_P(ParityTest, DispatchersAgreeToTheBit) {
     EXPECT_EQ(bits.losses, expected.losses);
     EXPECT_EQ(bits.norms, expected.norms);
     EXPECT_TRUE(bits.parameters == expected.parameters);
+  }
+}
+
+TEST_P(ParityTest, WhatIsComputedAgainAgreesToTheBit) {
+  v1::RecomputeConfig parts;
+  parts.add_parts(v1::RECOMPUTE_PART_NORM);
+  parts.add_parts(v1::RECOMPUTE_PART_MOE_ACTIVATION);
+  parts.add_parts(v1::RECOMPUTE_PART_ATTENTION_CORE);
+  v1::RecomputeConfig full;
+  full.set_full(true);
+  ClusterJob options;
+  options.data = data_;
+  options.steps = kSteps;
+  options.world = 4;
+  options.ep = 2;
+  options.microbatches = 3;
+  options.tied = GetParam() == Variant::kTiedEmbeddings;
+  options.delay_wgrad = true;
+  const Bits expected = Run(MakeJob(options), Describe(options));
+  ASSERT_EQ(expected.losses.size(), kSteps);
+  for (bool combined : {false, true}) {
+    options.combined = combined;
+    for (const v1::RecomputeConfig& recompute : {parts, full}) {
+      v1::TrainingJob job = MakeJob(options);
+      *job.mutable_schedule()->mutable_recompute() = recompute;
+      const std::string what =
+          absl::StrCat(Describe(options), " ", recompute.ShortDebugString());
+      const Bits bits = Run(job, what);
+      EXPECT_EQ(bits.losses, expected.losses) << what;
+      EXPECT_EQ(bits.norms, expected.norms) << what;
+      EXPECT_TRUE(bits.parameters == expected.parameters) << what;
+    }
   }
 }
 

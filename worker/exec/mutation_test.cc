@@ -115,6 +115,9 @@ std::vector<Case> Cases() {
   grads.microbatches = 2;
   grads.delay_wgrad = true;
   grads.strategy = v1::SHARDING_STRATEGY_OPTIM_GRADS;
+  TinyJob recompute = small;
+  recompute.microbatches = 2;
+  recompute.more = "schedule { recompute { full: true } }";
   TinyJob sequential = small;
   sequential.ep = 1;
   sequential.combined = false;
@@ -146,7 +149,8 @@ std::vector<Case> Cases() {
           {"SequentialDelayedOptimGradsParams", sequential},
           {"CombinedDelayedOptimGradsParams", woven},
           {"CombinedDelayedSlotsFrozen", slots},
-          {"CombinedRouterLossesUneven", routers}};
+          {"CombinedRouterLossesUneven", routers},
+          {"CombinedRecompute", recompute}};
 }
 
 INSTANTIATE_TEST_SUITE_P(Programs, MutationTest, ::testing::ValuesIn(Cases()),
