@@ -19,6 +19,7 @@ _WORKER = _KERNELS + [
     "fsdp/runtime",
     "fsdp/unit",
     "model",
+    "monitoring",
     "records",
     "schedule",
     "worker/layers",
@@ -38,6 +39,7 @@ ROOMS = {
     "checkpoint/format": ["model"],
     "data": ["data/format", "fsdp/unit"],
     "records": [],
+    "monitoring": [],
     "checkpoint": ["checkpoint/format", "fsdp/unit"],
     "worker/layers": ["model"] + _KERNELS,
     # worker/exec, worker/service, worker/telemetry and the binary.
@@ -47,6 +49,7 @@ ROOMS = {
         "data/format",
         "fsdp/unit",
         "model",
+        "monitoring",
         "records",
         "schedule",
     ],
@@ -76,7 +79,7 @@ LIBRARIES = {
     "grpc": ["client", "coordinator", "worker"],
     "nccl": ["kernels/comm"],
     "nvtx": ["kernels/device"],
-    "prometheus_cpp": ["coordinator", "worker"],
+    "prometheus_cpp": ["monitoring"],
     "sqlite3": ["coordinator"],
     "ucx": ["kernels/comm"],
 }

@@ -26,6 +26,7 @@
 #include "base/logging.h"
 #include "base/status_macros.h"
 #include "base/ticker.h"
+#include "base/version.h"
 #include "coordinator/core/dispatcher.h"
 #include "coordinator/core/job_observer.h"
 #include "coordinator/core/schedule_compiler.h"
@@ -35,7 +36,6 @@
 #include "coordinator/records/job_records.h"
 #include "coordinator/service/grpc_server.h"
 #include "coordinator/store/sqlite_store.h"
-#include "coordinator/version.h"
 #include "weft/v1/cluster_service.pb.h"
 #include "weft/v1/job_service.pb.h"
 

@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "base/metric.h"
 #include "coordinator/http/metrics.h"
+#include "monitoring/process_metrics.h"
 #include "worker/telemetry/metrics.h"
 
 namespace weft::docs {
@@ -48,15 +49,17 @@ std::string Table(absl::Span<const MetricSpec> specs) {
 constexpr char kHead[] = R"(# Metrics
 
 Made by `bazel run //docs:print_metrics` from the declarations in
-`coordinator/http/metrics.h` and `worker/telemetry/metrics.h`.
+`coordinator/http/metrics.h`, `worker/telemetry/metrics.h` and
+`monitoring/process_metrics.h`.
 
 Both serve them at `/metrics` of their `--http_address`, in Prometheus' text format.
 The coordinator's tell of whole jobs and of the cluster; the workers', which begin
 with `weft_rank_`, of one rank. `job_id` is a job's id, as `weftctl get jobs` lists
 it; series of a job go away ten minutes after it has ended, on a worker when its next
-job begins. Every scrape sees all of a step or nothing of it, so that counters of a
-job divide into each other: tokens by the sum of step durations, hidden by hidden and
-exposed seconds.
+job begins. Counters of a job begin at 0 before its first step; what is said of the
+last step or validation is there once there was one. Every scrape sees all of a step or
+nothing of it, so that counters of a job divide into each other: tokens by the sum of
+step durations, hidden by hidden and exposed seconds.
 
 )";
 
@@ -65,7 +68,8 @@ exposed seconds.
 std::string MetricsPage() {
   return absl::StrCat(kHead, "## Coordinator\n\n",
                       Table(coordinator::AllMetrics()), "\n## Worker\n\n",
-                      Table(telemetry::AllMetrics()));
+                      Table(telemetry::AllMetrics()), "\n## Both\n\n",
+                      Table(monitoring::ProcessMetrics()));
 }
 
 }  // namespace weft::docs

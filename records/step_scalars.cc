@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "records/comm_by_cause.h"
 
 namespace weft::records {
 namespace {
@@ -14,11 +15,11 @@ class Scalars {
     scalars_.push_back({std::move(tag), static_cast<float>(value)});
   }
 
-  // Communication of one cause, and the part of it that compute hid.
-  void AddCause(const char* cause, double busy, double exposed) {
-    if (busy <= 0) return;
-    Add(absl::StrCat("comm/", cause, " exposed seconds"), exposed);
-    Add(absl::StrCat("comm/", cause, " hidden ratio"), 1 - exposed / busy);
+  void AddComm(const CommTime& time) {
+    if (time.busy <= 0) return;
+    Add(absl::StrCat("comm/", time.cause, " exposed seconds"), time.exposed);
+    Add(absl::StrCat("comm/", time.cause, " hidden ratio"),
+        time.hidden() / time.busy);
   }
 
   std::vector<Scalar> Take() { return std::move(scalars_); }
@@ -47,11 +48,7 @@ std::vector<Scalar> ScalarsOf(const v1::StepMetrics& step, int64_t sequences) {
   if (step.expert_imbalance() > 0) {
     scalars.Add("router/expert imbalance", step.expert_imbalance());
   }
-  scalars.AddCause("ep", step.ep_seconds(), step.ep_exposed_seconds());
-  scalars.AddCause("gather", step.gather_seconds(),
-                   step.gather_exposed_seconds());
-  scalars.AddCause("reduce", step.fsdp_seconds() - step.gather_seconds(),
-                   step.fsdp_exposed_seconds() - step.gather_exposed_seconds());
+  for (const CommTime& time : CommByCause(step)) scalars.AddComm(time);
   if (step.peak_device_bytes() > 0) {
     scalars.Add("memory/peak bytes", step.peak_device_bytes());
   }

@@ -26,6 +26,7 @@
 #include "base/logging.h"
 #include "base/status_macros.h"
 #include "base/ticker.h"
+#include "base/version.h"
 #include "worker/service/attachment.h"
 #include "worker/service/backend.h"
 #include "worker/service/daemon.h"
@@ -194,7 +195,7 @@ absl::StatusOr<std::vector<LibraryVersion>> ReadLibraries(
 }
 
 worker::v1::Register Identity(const std::string& http_address,
-                              const std::string& model,
+                              const std::string& device,
                               const std::vector<LibraryVersion>& libraries) {
   worker::v1::Register identity;
   identity.set_worker_id(absl::GetFlag(FLAGS_worker_id));
@@ -204,8 +205,7 @@ worker::v1::Register Identity(const std::string& http_address,
   gethostname(host, sizeof(host) - 1);
   identity.set_host(host);
   identity.set_pid(getpid());
-  identity.set_device(absl::StrCat(absl::GetFlag(FLAGS_device),
-                                   model.empty() ? "" : " ", model));
+  identity.set_device(device);
   identity.set_device_memory_bytes(absl::GetFlag(FLAGS_device_memory));
   identity.set_http_address(http_address);
   for (const LibraryVersion& library : libraries) {
@@ -262,7 +262,7 @@ absl::Status Serve(const DeviceRankOptions& rank_options) {
       MakeDeviceRankFactory(rank_options);
   std::atomic<int64_t> device_bytes{0};
   const auto figures = [&] { return ReadProcessFigures(device_bytes.load()); };
-  telemetry::WorkerMetrics metrics(figures);
+  telemetry::WorkerMetrics metrics;
   Outbox outbox;
   Daemon::Options options;
   options.ranks = ranks.get();
@@ -288,13 +288,16 @@ absl::Status Serve(const DeviceRankOptions& rank_options) {
                    ReadLibraries(*rank_options.backend));
   ASSIGN_OR_RETURN(const std::string model,
                    rank_options.backend->Model(rank_options.ordinal));
+  const std::string device = absl::StrCat(absl::GetFlag(FLAGS_device),
+                                          model.empty() ? "" : " ", model);
+  metrics.SetBuild(kVersion, device, DescribeLibraries(libraries));
   has_device = true;
   beat();
   Attachment::Options attach;
   attach.coordinator = absl::GetFlag(FLAGS_coordinator);
   attach.identity =
-      Identity(http == nullptr ? "" : AdvertisedAddress(http->address()), model,
-               libraries);
+      Identity(http == nullptr ? "" : AdvertisedAddress(http->address()),
+               device, libraries);
   attach.outbox = &outbox;
   attach.handler = &daemon;
   attach.figures = figures;

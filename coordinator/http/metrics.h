@@ -9,14 +9,18 @@
 #ifndef WEFT_COORDINATOR_HTTP_METRICS_H_
 #define WEFT_COORDINATOR_HTTP_METRICS_H_
 
-#include <memory>
+#include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "base/clock.h"
 #include "base/metric.h"
 #include "coordinator/core/job_observer.h"
+#include "monitoring/metric_set.h"
 #include "weft/v1/cluster_service.pb.h"
 #include "weft/v1/job_service.pb.h"
 
@@ -125,7 +129,8 @@ inline constexpr MetricSpec kRecordErrors = {
     "weft_record_errors_total", MetricType::kCounter, "", "",
     "Records of jobs, in step logs and event files, that could not be written"};
 
-// Every metric above, in the same order.
+// Every metric above, in the same order. A coordinator shows them and
+// monitoring::ProcessMetrics().
 absl::Span<const MetricSpec> AllMetrics();
 
 // Keeps the metrics up to date. Thread-safe. A scrape sees all that a call
@@ -134,7 +139,6 @@ class Metrics : public JobObserver {
  public:
   // `clock` outlives this.
   Metrics(const std::string& version, const Clock& clock);
-  ~Metrics() override;
 
   void OnJobState(const v1::Job& job) override;
   void OnStep(const v1::Job& job, const v1::StepMetrics& step) override;
@@ -150,17 +154,36 @@ class Metrics : public JobObserver {
   std::string ToText() const;
 
  private:
-  class Families;
-  class Update;
+  // What is known of a job beside its series.
+  struct JobNotes {
+    std::optional<double> queued_since;  // submitted, seconds since 1970; waits
+    // What follows from the spec; set by the first step.
+    bool has_facts = false;
+    std::vector<int> moe_layers;  // decoder layers with experts, ascending
+    double flops_per_token = 0;
+  };
 
+  void SetProgress(const v1::Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(set_.mu);
+  void SetOldestQueued() ABSL_EXCLUSIVE_LOCKS_REQUIRED(set_.mu);
+  // Begins at 0 what steps count.
+  void BeginCounters(const v1::Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(set_.mu);
   // Parts of OnStep.
-  void SetLayers(const v1::Job& job, const v1::StepMetrics& step,
-                 Update& update);
-  void SetUtilization(const v1::Job& job, const v1::StepMetrics& step,
-                      Update& update);
+  void CountStep(const v1::Job& job, const v1::StepMetrics& step)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(set_.mu);
+  void SetLayers(const v1::Job& job, const v1::StepMetrics& step)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(set_.mu);
+  void SetUtilization(const v1::Job& job, const v1::StepMetrics& step)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(set_.mu);
+  JobNotes& NotesOf(const v1::Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(set_.mu);
+  // The sum over the job's workers; 0 when that of one is not known.
+  double PeakFlops(const v1::Job& job) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(set_.mu);
 
-  const std::unique_ptr<Families> families_;
+  mutable monitoring::MetricSet set_;
   const Clock& clock_;
+  std::map<std::string, JobNotes> jobs_ ABSL_GUARDED_BY(set_.mu);
+  // What each worker has.
+  std::map<std::string, std::string> devices_ ABSL_GUARDED_BY(set_.mu);
 };
 
 }  // namespace weft::coordinator

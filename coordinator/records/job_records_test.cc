@@ -17,16 +17,20 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
+#include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "records/testing/event_reader.h"
 
 namespace weft::coordinator {
 namespace {
 
+using records::Event;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
@@ -93,9 +97,11 @@ class JobRecordsTest : public ::testing::Test {
 TEST_F(JobRecordsTest, StepsAndValidationsOfAJobAreInItsFolderInOrder) {
   const v1::Job job = Job("a");
   records_->OnStep(job, Step(1));
+  clock_.Advance(absl::Milliseconds(1500));
   records_->OnStep(job, Step(2));
   v1::EvalMetrics eval;
   eval.set_step(2);
+  eval.set_loss(0.75);
   records_->OnEval(job, eval);
   Finish();
   const std::string log = ReadFile(job.artifacts() + "/steps.jsonl");
@@ -108,10 +114,20 @@ TEST_F(JobRecordsTest, StepsAndValidationsOfAJobAreInItsFolderInOrder) {
       FilesIn(job.artifacts() + "/tensorboard");
   ASSERT_THAT(events, SizeIs(1));
   EXPECT_THAT(events[0], HasSubstr("/events.out.tfevents.1700000000."));
-  const std::string scalars = ReadFile(events[0]);
-  EXPECT_THAT(scalars, HasSubstr("grad-norm"));
-  EXPECT_THAT(scalars, HasSubstr("lm loss validation"));
   EXPECT_EQ(errors_, 0);
+  ASSERT_OK_AND_ASSIGN(const std::vector<Event> read,
+                       records::ReadEvents(events[0]));
+  ASSERT_THAT(read, SizeIs(4));
+  EXPECT_EQ(read[1].step, 1);
+  EXPECT_EQ(read[1].wall_time, 1700000000);
+  EXPECT_EQ(read[1].scalars.at("lm loss"), 10);
+  EXPECT_EQ(read[1].scalars.at("batch-size"), 8);
+  EXPECT_EQ(read[2].step, 2);
+  EXPECT_EQ(read[2].wall_time, 1700000001.5);
+  EXPECT_EQ(read[2].scalars.at("lm loss"), 5);
+  EXPECT_EQ(read[3].step, 2);
+  EXPECT_EQ(read[3].wall_time, 1700000001.5);
+  EXPECT_THAT(read[3].scalars, ElementsAre(Pair("lm loss validation", 0.75f)));
 }
 
 TEST_F(JobRecordsTest, JobsSideBySideHaveTheirOwnFiles) {

@@ -1,18 +1,25 @@
 // What a user of the API sees of jobs on a cluster of the shipped binaries.
 #include <cmath>
+#include <cstdint>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/time.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "records/testing/event_reader.h"
+#include "tests/cluster/await.h"
 #include "tests/cluster/cluster.h"
 #include "tests/cluster/files.h"
 #include "tests/cluster/jobs.h"
@@ -285,6 +292,50 @@ TEST_F(ApiTest, ValidationOnMoreSamplesThanAreHeldOutFailsTheJob) {
             HasSubstr("holds out 167; lower eval.batches to 20")));
   job.mutable_eval()->set_batches(20);
   ExpectRuns(job);
+}
+
+// The scalars of an event under the tags that a line of the step log tells of.
+std::map<std::string, float> ScalarsOf(const nlohmann::json& line) {
+  const auto number = [&](const char* name) { return line[name].get<float>(); };
+  if (line["kind"] == "eval") return {{"lm loss validation", number("loss")}};
+  return {{"lm loss", number("loss")},
+          {"grad-norm", number("grad_norm")},
+          {"learning-rate", number("learning_rate")},
+          {"iteration-time", number("step_seconds")}};
+}
+
+TEST_F(ApiTest, EventFilesTellWhatTheStepLogTells) {
+  v1::TrainingJob spec = Job(4);
+  spec.mutable_eval()->set_every_steps(2);
+  spec.mutable_eval()->set_batches(1);
+  spec.mutable_data()->set_validation_fraction(0.1);
+  ASSERT_OK_AND_ASSIGN(const JobResult result, cluster_->Run(spec));
+  const std::string folder = result.job.artifacts();
+  std::vector<std::string> lines;
+  std::vector<records::Event> events;
+  const auto is_written = [&] {
+    lines = absl::StrSplit(ReadFile(folder + "/steps.jsonl"), '\n',
+                           absl::SkipEmpty());
+    const auto files = ReadFolder(folder + "/tensorboard");
+    if (files.size() != 1) return false;
+    events =
+        records::ReadEvents(folder + "/tensorboard/" + files.begin()->first)
+            .value_or(std::vector<records::Event>());
+    return lines.size() == 6 && events.size() == 7;  // 4 steps, 2 validations
+  };
+  ASSERT_TRUE(Await(is_written, absl::Seconds(60)));
+  for (size_t i = 0; i < lines.size(); ++i) {
+    SCOPED_TRACE(lines[i]);
+    const auto line =
+        nlohmann::json::parse(lines[i], nullptr, /*allow_exceptions=*/false);
+    const records::Event& event = events[i + 1];  // after that of the version
+    EXPECT_EQ(event.step, line["step"].get<int64_t>());
+    EXPECT_GE(event.wall_time, result.job.start_time().seconds());
+    EXPECT_LE(event.wall_time, result.job.end_time().seconds() + 1);
+    for (const auto& [tag, value] : ScalarsOf(line)) {
+      EXPECT_EQ(event.scalars.at(tag), value) << tag;
+    }
+  }
 }
 
 }  // namespace

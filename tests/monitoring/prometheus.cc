@@ -78,8 +78,8 @@ absl::StatusOr<std::unique_ptr<Prometheus>> Prometheus::Start(
   std::filesystem::create_directories(folder);
   std::ofstream(folder + "/rules.yaml") << rules;
   std::ofstream(folder + "/prometheus.yml")
-      << "global: {scrape_interval: 200ms, scrape_timeout: 200ms,\n"
-         "         evaluation_interval: 200ms}\n"
+      << "global: {scrape_interval: 2s, scrape_timeout: 2s,\n"
+         "         evaluation_interval: 1s}\n"
          "rule_files: [rules.yaml]\n"
          "scrape_configs:\n"
          "  - job_name: weft\n"

@@ -26,8 +26,8 @@ struct Series {
 // Runs while it lives, in a new folder, at a free port.
 class Prometheus {
  public:
-  // Scrapes `targets`, HOST:PORT, and evaluates `rules`, the text of a rule
-  // file, five times a second.
+  // Scrapes `targets`, HOST:PORT, every other second, and evaluates `rules`,
+  // the text of a rule file, every second.
   static absl::StatusOr<std::unique_ptr<Prometheus>> Start(
       const std::vector<std::string>& targets, const std::string& rules);
 

@@ -1,4 +1,4 @@
-// What this process holds, as the system counts it.
+// What this process holds, as it tells the coordinator.
 #ifndef WEFT_WORKER_SERVICE_PROCESS_FIGURES_H_
 #define WEFT_WORKER_SERVICE_PROCESS_FIGURES_H_
 
@@ -8,8 +8,7 @@
 
 namespace weft::service {
 
-// Reads /proc/self. A figure that cannot be read is 0. `device_bytes` is passed
-// through.
+// As ReadProcessStats(). `device_bytes` is passed through.
 v1::ProcessFigures ReadProcessFigures(int64_t device_bytes);
 
 // Gives free heap memory back to the system, so that what a job used does not

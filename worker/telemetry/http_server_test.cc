@@ -79,7 +79,7 @@ HttpServer::Options OptionsFor(const WorkerMetrics& metrics) {
 }
 
 std::unique_ptr<WorkerMetrics> NewMetrics() {
-  return std::make_unique<WorkerMetrics>([] { return v1::ProcessFigures(); });
+  return std::make_unique<WorkerMetrics>();
 }
 
 TEST(HttpServerTest, ServesMetricsAndHealthOnAFreePort) {
@@ -92,7 +92,7 @@ TEST(HttpServerTest, ServesMetricsAndHealthOnAFreePort) {
   EXPECT_THAT(Get(server->address(), "/metrics"),
               AllOf(StartsWith("HTTP/1.1 200 OK\r\n"),
                     HasSubstr("text/plain; version=0.0.4"),
-                    HasSubstr("weft_rank_step{job_id=\"tiny-1\"} 0\n")));
+                    HasSubstr("weft_rank_steps_total{job_id=\"tiny-1\"} 0\n")));
   EXPECT_THAT(Get(server->address(), "/healthz"), HasSubstr("\r\n\r\nok\n"));
   EXPECT_THAT(Get(server->address(), "/other"), StartsWith("HTTP/1.1 404"));
 }

@@ -9,21 +9,20 @@
 #define WEFT_WORKER_TELEMETRY_METRICS_H_
 
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/types/span.h"
 #include "base/metric.h"
-#include "base/mutex.h"
-#include "prometheus/registry.h"
-#include "weft/v1/cluster_service.pb.h"
+#include "monitoring/metric_set.h"
 #include "weft/v1/job_service.pb.h"
 
 namespace weft::telemetry {
 
+inline constexpr MetricSpec kBuildInfo = {
+    "weft_rank_build_info", MetricType::kGauge, "", "version,device,libraries",
+    "Constant 1; the labels describe the worker, its device and what it is "
+    "linked with"};
 inline constexpr MetricSpec kRankInfo = {
     "weft_rank_info", MetricType::kGauge, "", "job_id,name,rank,world,ep",
     "The job this worker works or last worked for; always 1"};
@@ -78,18 +77,8 @@ inline constexpr MetricSpec kPeakMemory = {
     "weft_rank_peak_device_memory_bytes", MetricType::kGauge, "bytes", "job_id",
     "Largest number of device bytes live at once in the last step"};
 
-// Read from the system when scraped.
-inline constexpr MetricSpec kResidentMemory = {"process_resident_memory_bytes",
-                                               MetricType::kGauge, "bytes", "",
-                                               "Resident set of the process"};
-inline constexpr MetricSpec kOpenFds = {"process_open_fds", MetricType::kGauge,
-                                        "", "", "Open file descriptors"};
-inline constexpr MetricSpec kThreads = {"process_threads", MetricType::kGauge,
-                                        "", "", "Threads"};
-inline constexpr MetricSpec kTcpSockets = {
-    "process_tcp_sockets", MetricType::kGauge, "", "", "TCP sockets open"};
-
-// Every metric above, in the same order.
+// Every metric above, in the same order. A worker shows them and
+// monitoring::ProcessMetrics().
 absl::Span<const MetricSpec> AllMetrics();
 
 // Who a job's series belong to.
@@ -105,11 +94,14 @@ struct JobLabels {
 // a scrape sees all of a step or nothing of it.
 class WorkerMetrics {
  public:
-  // `figures` is asked at every scrape, from the scraping thread.
-  explicit WorkerMetrics(std::function<v1::ProcessFigures()> figures);
-  ~WorkerMetrics();
+  WorkerMetrics();
 
-  // Makes the series of a job and removes those of the job before.
+  // What this worker is. Once.
+  void SetBuild(const std::string& version, const std::string& device,
+                const std::string& libraries);
+
+  // Begins the counters of a job at 0 and removes the series of the job before.
+  // What is said of the last step is not there before the first has ended.
   void BeginJob(const JobLabels& labels);
 
   // Requires: BeginJob. `device_bytes` by device::MemoryCategory.
@@ -121,16 +113,8 @@ class WorkerMetrics {
   std::string Scrape() const;
 
  private:
-  struct Families;
-  struct JobSeries;
-  class ProcessCollector;
-
-  mutable Mutex mu_;  // held while a step is recorded, or collected
-  prometheus::Registry registry_;
-  const std::unique_ptr<ProcessCollector> process_;
-  const std::unique_ptr<Families> families_;
-  std::unique_ptr<JobSeries> job_
-      ABSL_GUARDED_BY(mu_);  // null before the first job
+  mutable monitoring::MetricSet set_;
+  JobLabels job_ ABSL_GUARDED_BY(set_.mu);  // the last that began
 };
 
 }  // namespace weft::telemetry

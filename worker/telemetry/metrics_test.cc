@@ -10,19 +10,15 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/device/device.h"
+#include "monitoring/exposition.h"
+#include "monitoring/process_metrics.h"
 
 namespace weft::telemetry {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
-
-v1::ProcessFigures SomeFigures() {
-  v1::ProcessFigures figures;
-  figures.set_resident_bytes(4096);
-  figures.set_threads(7);
-  return figures;
-}
 
 JobLabels Labels(const std::string& job_id) {
   JobLabels labels;
@@ -53,7 +49,7 @@ v1::StepMetrics Step(int64_t step) {
 const int64_t kBytes[] = {10, 20, 30, 40, 50};
 
 TEST(WorkerMetricsTest, ShowsTheStepsOfAJob) {
-  WorkerMetrics metrics(&SomeFigures);
+  WorkerMetrics metrics;
   metrics.BeginJob(Labels("tiny-1"));
   metrics.RecordStep(Step(1), kBytes);
   metrics.RecordStep(Step(2), kBytes);
@@ -89,22 +85,43 @@ TEST(WorkerMetricsTest, ShowsTheStepsOfAJob) {
                           Name(static_cast<device::MemoryCategory>(c)),
                           "\",job_id=\"tiny-1\"} ", kBytes[c], "\n")));
   }
-  EXPECT_THAT(text, HasSubstr("process_threads 7\n"));
 }
 
 TEST(WorkerMetricsTest, NextJobRemovesTheSeriesOfTheOneBefore) {
-  WorkerMetrics metrics(&SomeFigures);
+  WorkerMetrics metrics;
   metrics.BeginJob(Labels("tiny-1"));
   metrics.RecordStep(Step(1), kBytes);
   metrics.RecordEval(v1::EvalMetrics());
   metrics.BeginJob(Labels("tiny-2"));
   EXPECT_THAT(metrics.Scrape(), Not(HasSubstr("tiny-1")));
   EXPECT_THAT(metrics.Scrape(),
-              HasSubstr("weft_rank_step{job_id=\"tiny-2\"} 0\n"));
+              HasSubstr("weft_rank_steps_total{job_id=\"tiny-2\"} 0\n"));
+}
+
+// A job loads for minutes: until its first step it has no loss, not one of 0.
+TEST(WorkerMetricsTest, AJobHasItsCountersBeforeItsFirstStepAndNothingElse) {
+  WorkerMetrics metrics;
+  metrics.BeginJob(Labels("tiny-1"));
+  const std::string before = metrics.Scrape();
+  for (const MetricSpec& spec : AllMetrics()) {
+    const bool is_there = spec.type != MetricType::kGauge ||
+                          spec.name == std::string(kRankInfo.name);
+    const auto series = HasSubstr(
+        absl::StrCat("\n", spec.name,
+                     spec.type == MetricType::kHistogram ? "_count{" : "{"));
+    if (is_there) {
+      EXPECT_THAT(before, series);
+    } else {
+      EXPECT_THAT(before, Not(series));
+    }
+  }
+  metrics.RecordStep(Step(1), kBytes);
+  EXPECT_THAT(metrics.Scrape(),
+              HasSubstr("weft_rank_loss{job_id=\"tiny-1\"} 2.5\n"));
 }
 
 TEST(WorkerMetricsTest, EvalShowsOnlyAfterAValidation) {
-  WorkerMetrics metrics(&SomeFigures);
+  WorkerMetrics metrics;
   metrics.BeginJob(Labels("tiny-1"));
   EXPECT_THAT(metrics.Scrape(), Not(HasSubstr("weft_rank_eval_loss{")));
   v1::EvalMetrics eval;
@@ -128,22 +145,23 @@ TEST(WorkerMetricsTest, NamesFollowTheConventions) {
   }
 }
 
-TEST(WorkerMetricsTest, EveryMetricIsExposedWithItsHelpAndType) {
-  WorkerMetrics metrics(&SomeFigures);
+TEST(WorkerMetricsTest, EveryMetricIsExposedAsItIsDeclared) {
+  WorkerMetrics metrics;
   metrics.BeginJob(Labels("tiny-1"));
   metrics.RecordStep(Step(1), kBytes);
   metrics.RecordEval(v1::EvalMetrics());
+  metrics.SetBuild("1.2.3", "cuda:0 NVIDIA H200", "cuda 13.0, nccl 2.28.3");
   const std::string text = metrics.Scrape();
-  for (const MetricSpec& spec : AllMetrics()) {
-    EXPECT_THAT(text,
-                HasSubstr(absl::StrCat("# HELP ", spec.name, " ", spec.help)));
-    EXPECT_THAT(text, HasSubstr(absl::StrCat("# TYPE ", spec.name, " ",
-                                             Name(spec.type), "\n")));
-  }
+  EXPECT_THAT(monitoring::DifferencesFrom(
+                  monitoring::WithProcessMetrics(AllMetrics()), text),
+              IsEmpty());
+  EXPECT_THAT(text, HasSubstr("weft_rank_build_info{device=\"cuda:0 NVIDIA "
+                              "H200\",libraries=\"cuda 13.0, nccl 2.28.3\","
+                              "version=\"1.2.3\"} 1\n"));
 }
 
 TEST(WorkerMetricsTest, ScrapesWhileJobsComeAndGo) {
-  WorkerMetrics metrics(&SomeFigures);
+  WorkerMetrics metrics;
   std::thread scraper([&] {
     for (int i = 0; i < 50; ++i) EXPECT_FALSE(metrics.Scrape().empty());
   });
