@@ -73,7 +73,7 @@ _NO_VOCABULARY = ["base", "proto"]
 # The system libraries that not every room may use. A name stands for the
 # targets of //third_party that begin with it.
 LIBRARIES = {
-    "civetweb": ["coordinator", "worker"],
+    "civetweb": ["monitoring"],
     "cu": _KERNELS,
     "dnnl": ["kernels/ops"],
     "grpc": ["client", "coordinator", "worker"],

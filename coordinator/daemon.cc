@@ -30,12 +30,13 @@
 #include "coordinator/core/dispatcher.h"
 #include "coordinator/core/job_observer.h"
 #include "coordinator/core/schedule_compiler.h"
-#include "coordinator/http/http_server.h"
 #include "coordinator/http/metrics.h"
+#include "coordinator/http/pages.h"
 #include "coordinator/http/status_page.h"
 #include "coordinator/records/job_records.h"
 #include "coordinator/service/grpc_server.h"
 #include "coordinator/store/sqlite_store.h"
+#include "monitoring/http_server.h"
 #include "weft/v1/cluster_service.pb.h"
 #include "weft/v1/job_service.pb.h"
 
@@ -89,7 +90,11 @@ absl::Status CheckAddress(absl::string_view flag, absl::string_view address) {
 absl::Status CheckOptions(const Daemon::Options& options) {
   RETURN_IF_ERROR(CheckAddress("listen_address", options.listen_address));
   if (!options.http_address.empty()) {
-    RETURN_IF_ERROR(CheckAddress("http_address", options.http_address));
+    const absl::Status legal =
+        monitoring::HttpServer::CheckAddress(options.http_address);
+    if (!legal.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--", legal.message()));
+    }
   }
   if (options.heartbeat_interval < absl::Milliseconds(10)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -182,14 +187,17 @@ class DaemonImpl : public Daemon {
 
   absl::Status StartServers() {
     if (!options_.http_address.empty()) {
-      HttpServer::Options http;
-      http.listen_address = options_.http_address;
-      http.metrics = [this] { return metrics_.ToText(); };
-      http.status = [this] { return StatusPage(); };
-      http.status_json = [this] { return StatusJson(); };
-      http.health = [this] { return Health(); };
-      http.readiness = [this] { return Readiness(); };
-      ASSIGN_OR_RETURN(http_server_, HttpServer::Start(std::move(http)));
+      PageSources sources;
+      sources.metrics = [this] { return metrics_.ToText(); };
+      sources.status = [this] { return StatusPage(); };
+      sources.status_json = [this] { return StatusJson(); };
+      sources.health = [this] { return Health(); };
+      sources.readiness = [this] { return Readiness(); };
+      monitoring::HttpServer::Options http;
+      http.address = options_.http_address;
+      http.pages = MakePages(sources);
+      ASSIGN_OR_RETURN(http_server_,
+                       monitoring::HttpServer::Start(std::move(http)));
     }
     GrpcServer::Options grpc;
     grpc.listen_address = options_.listen_address;
@@ -254,7 +262,7 @@ class DaemonImpl : public Daemon {
   JobObservers observers_{{&metrics_, &records_}};
   std::unique_ptr<SqliteStore> store_;
   std::unique_ptr<Dispatcher> dispatcher_;
-  std::unique_ptr<HttpServer> http_server_;
+  std::unique_ptr<monitoring::HttpServer> http_server_;
   std::unique_ptr<GrpcServer> grpc_server_;
   std::unique_ptr<Ticker> compile_ticker_;
   std::unique_ptr<Ticker> ticker_;

@@ -15,16 +15,17 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "base/status_matchers.h"
-#include "coordinator/http/test_http.h"
 #include "coordinator/service/test_client.h"
 #include "coordinator/store/sqlite.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "monitoring/http_get.h"
 #include "schedule/rules/test_jobs.h"
 
 namespace weft::coordinator {
 namespace {
 
+using monitoring::HttpGet;
 using schedule::MakeLegalJob;
 using ::testing::AllOf;
 using ::testing::HasSubstr;

@@ -25,7 +25,7 @@
 ABSL_FLAG(std::string, listen_address, "127.0.0.1:7070",
           "host:port of the gRPC API; port 0 takes a free one.");
 ABSL_FLAG(std::string, http_address, "127.0.0.1:7071",
-          "host:port of the status page, /statusz, /metrics, /healthz and "
+          "ADDRESS:PORT of the status page, /statusz, /metrics, /healthz and "
           "/readyz; port 0 takes a free one, empty turns HTTP off.");
 ABSL_FLAG(std::string, state_dir, ".weft/state",
           "Folder of the store; made when missing.");

@@ -27,6 +27,7 @@
 #include "base/status_macros.h"
 #include "base/ticker.h"
 #include "base/version.h"
+#include "monitoring/http_server.h"
 #include "worker/service/attachment.h"
 #include "worker/service/backend.h"
 #include "worker/service/daemon.h"
@@ -39,8 +40,8 @@
 #include "worker/service/signal_watcher.h"
 #include "worker/service/supervisor.h"
 #include "worker/supervise.h"
-#include "worker/telemetry/http_server.h"
 #include "worker/telemetry/metrics.h"
+#include "worker/telemetry/pages.h"
 
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:7070",
           "Coordinator to attach to, HOST:PORT.");
@@ -120,7 +121,7 @@ absl::Status CheckFlags() {
   const std::string http_address = absl::GetFlag(FLAGS_http_address);
   if (!http_address.empty()) {
     const absl::Status legal =
-        telemetry::HttpServer::CheckAddress(http_address);
+        monitoring::HttpServer::CheckAddress(http_address);
     if (!legal.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("--", legal.message()));
     }
@@ -217,18 +218,21 @@ worker::v1::Register Identity(const std::string& http_address,
 }
 
 // Null when nothing is to be served.
-absl::StatusOr<std::unique_ptr<telemetry::HttpServer>> StartHttp(
+absl::StatusOr<std::unique_ptr<monitoring::HttpServer>> StartHttp(
     const telemetry::WorkerMetrics& metrics, const Daemon& daemon,
     const Pulse& pulse) {
-  telemetry::HttpServer::Options options;
+  monitoring::HttpServer::Options options;
   options.address = absl::GetFlag(FLAGS_http_address);
   if (options.address.empty()) return nullptr;
-  options.metrics = &metrics;
-  options.status = [&daemon] { return daemon.Status(); };
-  options.status_json = [&daemon] { return daemon.StatusJson(); };
-  options.health = [&pulse] { return pulse.Check(); };
-  options.readiness = [&daemon] { return daemon.Readiness(); };
-  ASSIGN_OR_RETURN(auto http, telemetry::HttpServer::Start(std::move(options)));
+  telemetry::PageSources sources;
+  sources.metrics = [&metrics] { return metrics.Scrape(); };
+  sources.status = [&daemon] { return daemon.Status(); };
+  sources.status_json = [&daemon] { return daemon.StatusJson(); };
+  sources.health = [&pulse] { return pulse.Check(); };
+  sources.readiness = [&daemon] { return daemon.Readiness(); };
+  options.pages = telemetry::MakePages(sources);
+  ASSIGN_OR_RETURN(auto http,
+                   monitoring::HttpServer::Start(std::move(options)));
   LOG(INFO) << "http=" << http->address();
   return http;
 }
@@ -242,6 +246,23 @@ absl::StatusOr<std::unique_ptr<HealthServer>> StartHealth(const Pulse& pulse) {
   ASSIGN_OR_RETURN(auto health, HealthServer::Start(options));
   LOG(INFO) << "health=" << health->address();
   return health;
+}
+
+// Who this worker is, once its device is seen to work. `http` may be null.
+absl::StatusOr<worker::v1::Register> Identify(
+    const DeviceRankOptions& rank_options, const monitoring::HttpServer* http,
+    telemetry::WorkerMetrics* metrics) {
+  const Backend& backend = *rank_options.backend;
+  RETURN_IF_ERROR(backend.Check(rank_options.ordinal));
+  ASSIGN_OR_RETURN(const std::vector<LibraryVersion> libraries,
+                   ReadLibraries(backend));
+  ASSIGN_OR_RETURN(const std::string model,
+                   backend.Model(rank_options.ordinal));
+  const std::string device = absl::StrCat(absl::GetFlag(FLAGS_device),
+                                          model.empty() ? "" : " ", model);
+  metrics->SetBuild(kVersion, device, DescribeLibraries(libraries));
+  return Identity(http == nullptr ? "" : AdvertisedAddress(http->address()),
+                  device, libraries);
 }
 
 // Says that the worker's own loop turns, and what is true of it. A supervisor
@@ -276,28 +297,19 @@ absl::Status Serve(const DeviceRankOptions& rank_options) {
   SignalWatcher watcher(absl::GetFlag(FLAGS_grace),
                         [&] { daemon.Shutdown(shutting_down); });
   Pulse pulse(RealClock());
-  ASSIGN_OR_RETURN(const std::unique_ptr<telemetry::HttpServer> http,
+  ASSIGN_OR_RETURN(const std::unique_ptr<monitoring::HttpServer> http,
                    StartHttp(metrics, daemon, pulse));
   ASSIGN_OR_RETURN(const std::unique_ptr<HealthServer> health,
                    StartHealth(pulse));
   std::atomic<bool> has_device{false};
   const auto beat = [&] { Beat(daemon, has_device, &pulse, health.get()); };
   const Ticker ticker(kPulse, beat);
-  RETURN_IF_ERROR(rank_options.backend->Check(rank_options.ordinal));
-  ASSIGN_OR_RETURN(const std::vector<LibraryVersion> libraries,
-                   ReadLibraries(*rank_options.backend));
-  ASSIGN_OR_RETURN(const std::string model,
-                   rank_options.backend->Model(rank_options.ordinal));
-  const std::string device = absl::StrCat(absl::GetFlag(FLAGS_device),
-                                          model.empty() ? "" : " ", model);
-  metrics.SetBuild(kVersion, device, DescribeLibraries(libraries));
+  Attachment::Options attach;
+  ASSIGN_OR_RETURN(attach.identity,
+                   Identify(rank_options, http.get(), &metrics));
   has_device = true;
   beat();
-  Attachment::Options attach;
   attach.coordinator = absl::GetFlag(FLAGS_coordinator);
-  attach.identity =
-      Identity(http == nullptr ? "" : AdvertisedAddress(http->address()),
-               device, libraries);
   attach.outbox = &outbox;
   attach.handler = &daemon;
   attach.figures = figures;

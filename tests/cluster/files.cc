@@ -1,9 +1,5 @@
 #include "tests/cluster/files.h"
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -13,7 +9,6 @@
 #include <system_error>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "data/format/indexed_dataset_writer.h"
@@ -38,31 +33,6 @@ std::map<std::string, std::string> ReadFolder(const std::string& folder) {
     files[entry.path().filename()] = ReadFile(entry.path());
   }
   return files;
-}
-
-std::string HttpGet(const std::string& address, const std::string& path) {
-  int port = 0;
-  const size_t colon = address.rfind(':');
-  if (colon == std::string::npos ||
-      !absl::SimpleAtoi(address.substr(colon + 1), &port)) {
-    return "";
-  }
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in to = {};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(port);
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const std::string request =
-      absl::StrCat("GET ", path, " HTTP/1.0\r\nHost: test\r\n\r\n");
-  std::string answer;
-  if (connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0 &&
-      write(fd, request.data(), request.size()) > 0) {
-    char buffer[4096];
-    ssize_t n;
-    while ((n = read(fd, buffer, sizeof(buffer))) > 0) answer.append(buffer, n);
-  }
-  close(fd);
-  return answer;
 }
 
 absl::StatusOr<std::string> WriteDataset(const std::string& name, int tokens,

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "monitoring/http_get.h"
 
 namespace weft::testing {
 
@@ -18,9 +19,7 @@ std::string ReadFile(const std::string& path);
 // The bytes of every file in `folder`, by name.
 std::map<std::string, std::string> ReadFolder(const std::string& folder);
 
-// The whole answer to a GET of `path` from 127.0.0.1:PORT `address`; empty when
-// nobody answers.
-std::string HttpGet(const std::string& address, const std::string& path);
+using monitoring::HttpGet;
 
 // Writes a dataset of `tokens` random tokens below `vocab` (all the same token
 // when `constant`) and returns its prefix.
