@@ -251,7 +251,8 @@ std::vector<Draft> VaryDispatcher(const std::vector<Draft>& drafts) {
   return Cross<v1::Dispatcher>(
       drafts,
       [](const v1::TrainingJob&) {
-        return std::vector{v1::DISPATCHER_ALLTOALL, v1::DISPATCHER_ALLGATHER};
+        return std::vector{v1::DISPATCHER_ALLTOALL, v1::DISPATCHER_ALLGATHER,
+                           v1::DISPATCHER_FLEX};
       },
       [](v1::TrainingJob& job, v1::Dispatcher dispatcher) {
         job.mutable_parallel()->set_dispatcher(dispatcher);

@@ -90,9 +90,13 @@ TEST(ParityRunsTest, MicrobatchesDivideTheShareOfARank) {
 TEST(ParityRunsTest, DispatchersSumAlike) {
   const std::vector<ParityRun> runs = Runs({"dispatcher"});
   EXPECT_THAT(Labels(runs),
-              ElementsAre("dispatcher=alltoall", "dispatcher=allgather"));
+              ElementsAre("dispatcher=alltoall", "dispatcher=allgather",
+                          "dispatcher=flex"));
   EXPECT_EQ(runs[1].job.parallel().dispatcher(), v1::DISPATCHER_ALLGATHER);
-  EXPECT_EQ(runs[1].sum_class, runs[0].sum_class);
+  EXPECT_EQ(runs[2].job.parallel().dispatcher(), v1::DISPATCHER_FLEX);
+  for (const ParityRun& run : runs) {
+    EXPECT_EQ(run.sum_class, runs[0].sum_class);
+  }
 }
 
 TEST(ParityRunsTest, RecomputeIsNothingEachPartThatLayersHaveAndAll) {

@@ -63,9 +63,11 @@ ABSL_FLAG(std::string, health_address, "",
           "a free one; empty: nowhere.");
 ABSL_FLAG(
     std::string, transport, weft::service::kAutoTransport,
-    "How ranks talk, the same on all workers: ucx (cpu); nccl or nvlink, which "
-    "copies between the GPUs of one host (cuda); auto: nvlink where the GPUs "
-    "of a job can all read each other's memory, else nccl.");
+    "How ranks talk, the same on all workers: ucx, or shm between workers of "
+    "one host (cpu); nccl, or nvlink, which copies between the GPUs of one "
+    "host (cuda); auto: ucx; nvlink where the GPUs of a job can all read each "
+    "other's memory, else nccl. Dispatcher flex uses shm or nvlink whatever "
+    "this says.");
 ABSL_FLAG(int64_t, device_memory, 0,
           "Device memory a job may use, bytes; 0: no limit.");
 ABSL_FLAG(std::string, http_address, "127.0.0.1:0",

@@ -22,7 +22,7 @@ constexpr LiftedRule kLiftedRules[] = {
     {"guards.replica_check_steps",
      "comparing replicas under optim_grads_params",
      "what ranks hold alike is compared where it is gathered"},
-    {"parallel.dispatcher", "allgather dispatch under combined_1f1b",
+    {"parallel.dispatcher", "allgather or flex dispatch under combined_1f1b",
      "what a dispatcher exchanges is declared, and ordered like any exchange"},
     {"schedule.recompute.full", "full recomputation under combined_1f1b",
      "what runs again is ordered like the backward that reads it, and hides "

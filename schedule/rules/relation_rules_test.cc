@@ -175,6 +175,10 @@ std::vector<RelationCase> BatchCases() {
        "model { moe { capacity { factor: 1 pad: true } } }",
        "parallel.dispatcher", "alltoall where",
        "dispatcher=DISPATCHER_ALLGATHER sends no rows"},
+      {"parallel { dispatcher: DISPATCHER_FLEX } "
+       "model { moe { capacity { factor: 1 pad: true } } }",
+       "parallel.dispatcher", "alltoall where",
+       "dispatcher=DISPATCHER_FLEX sends no rows"},
       // All choices of a group are looked at, whoever has the experts.
       {"parallel { world: 2 ep: 2 dispatcher: DISPATCHER_ALLGATHER } "
        "model { moe { num_experts: 4096 top_k: 4096 } } "
@@ -509,7 +513,7 @@ TEST(LiftedRulesTest, WhatOthersRefuseIsLegal) {
       {"guards.replica_check_steps", "guards { replica_check_steps: 1 }"},
       {"parallel.dispatcher",
        "schedule { order: SCHEDULE_ORDER_COMBINED_1F1B } "
-       "parallel { dispatcher: DISPATCHER_ALLGATHER }"},
+       "parallel { dispatcher: DISPATCHER_FLEX }"},
       {"schedule.recompute.full",
        "schedule { order: SCHEDULE_ORDER_COMBINED_1F1B "
        "recompute { full: true } }"},

@@ -1,6 +1,5 @@
 #include "absl/types/span.h"
 #include "schedule/rules/job_rules.h"
-#include "weft/v1/job.pb.h"
 
 namespace weft::schedule {
 namespace {
@@ -10,7 +9,6 @@ constexpr UnsupportedField kUnsupportedFields[] = {
     {"model.mamba.norm_over_all_groups"},
     {"model.padding_token"},
     {"model.moe.overlap_shared_expert"},
-    {"parallel.dispatcher", v1::DISPATCHER_FLEX},
 };
 
 }  // namespace

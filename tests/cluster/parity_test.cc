@@ -149,10 +149,14 @@ TEST_P(ParityTest, DispatchersAgreeToTheBit) {
     const Bits expected = Run(options);
     ASSERT_EQ(expected.losses.size(), kSteps);
     SCOPED_TRACE(Describe(options));
-    const Bits bits = Run(options, v1::DISPATCHER_ALLGATHER);
-    EXPECT_EQ(bits.losses, expected.losses);
-    EXPECT_EQ(bits.norms, expected.norms);
-    EXPECT_TRUE(bits.parameters == expected.parameters);
+    for (const auto dispatcher :
+         {v1::DISPATCHER_ALLGATHER, v1::DISPATCHER_FLEX}) {
+      SCOPED_TRACE(v1::Dispatcher_Name(dispatcher));
+      const Bits bits = Run(options, dispatcher);
+      EXPECT_EQ(bits.losses, expected.losses);
+      EXPECT_EQ(bits.norms, expected.norms);
+      EXPECT_TRUE(bits.parameters == expected.parameters);
+    }
   }
 }
 

@@ -152,7 +152,7 @@ class Drawer {
     parallel.set_ep(ep);
     parallel.set_dispatcher(static_cast<v1::Dispatcher>(
         OneOf({v1::DISPATCHER_UNSPECIFIED, v1::DISPATCHER_ALLTOALL,
-               v1::DISPATCHER_ALLGATHER})));
+               v1::DISPATCHER_ALLGATHER, v1::DISPATCHER_FLEX})));
     if (model.moe().capacity().pad() && Chance(19, 20)) {
       parallel.clear_dispatcher();
     }
@@ -398,7 +398,8 @@ std::string BrokenRule(const v1::TrainingJob& job) {
   const bool even = job.parallel().world() % ep == 0 &&
                     (!model.has_moe() || model.moe().num_experts() % ep == 0);
   if (!even || (ep > 1 && !HasExperts(model))) return "parallel.ep";
-  if (job.parallel().dispatcher() == v1::DISPATCHER_ALLGATHER &&
+  if ((job.parallel().dispatcher() == v1::DISPATCHER_ALLGATHER ||
+       job.parallel().dispatcher() == v1::DISPATCHER_FLEX) &&
       model.moe().capacity().pad()) {
     return "parallel.dispatcher";
   }

@@ -49,13 +49,15 @@ std::string Describe(const TinyJob& tiny) {
 // EP 4; EP 2 with two replicas of each expert.
 constexpr std::pair<int, int> kWorlds[] = {{4, 4}, {4, 2}};
 
-// Pattern, shared expert.
-class PatternParityTest
-    : public ::testing::TestWithParam<std::tuple<const char*, bool>> {};
+// Pattern, shared expert, dispatcher.
+class PatternParityTest : public ::testing::TestWithParam<
+                              std::tuple<const char*, bool, v1::Dispatcher>> {};
 
 TEST_P(PatternParityTest, OrdersAndStrategiesThatReduceAlikeAgree) {
   TinyJob tiny = PatternJob(std::get<0>(GetParam()));
   tiny.shared_expert = std::get<1>(GetParam());
+  absl::StrAppend(&tiny.more, " parallel { dispatcher: ",
+                  v1::Dispatcher_Name(std::get<2>(GetParam())), " }");
   for (const auto& [world, ep] : kWorlds) {
     tiny.world = world;
     tiny.ep = ep;
@@ -86,7 +88,9 @@ TEST_P(PatternParityTest, OrdersAndStrategiesThatReduceAlikeAgree) {
 INSTANTIATE_TEST_SUITE_P(
     Patterns, PatternParityTest,
     ::testing::Combine(::testing::Values("[*E][*E]", "*[**E]-ME", "[M*E][M*E]"),
-                       ::testing::Bool()));
+                       ::testing::Bool(),
+                       ::testing::Values(v1::DISPATCHER_ALLTOALL,
+                                         v1::DISPATCHER_FLEX)));
 
 // Random weights of the n-th parameter of a job, whatever its name is.
 class WeightsByPlace : public InitialWeights {

@@ -19,12 +19,7 @@ AutoTransport::AutoTransport(Topology topology,
 }
 
 absl::Status AutoTransport::Connect(absl::Span<const std::string> addresses) {
-  std::vector<TransportOffer> offers;
-  for (size_t rank = 0; rank < addresses.size(); ++rank) {
-    ASSIGN_OR_RETURN(TransportOffer offer, DecodeOffer(addresses[rank]),
-                     _ << "rank " << rank);
-    offers.push_back(std::move(offer));
-  }
+  ASSIGN_OR_RETURN(std::vector<TransportOffer> offers, DecodeOffers(addresses));
   const bool near = ReachesAllPeers(offers);
   std::vector<std::string> of_chosen;
   for (TransportOffer& offer : offers) {

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "worker/service/backend.h"
+#include "worker/service/transport.h"
 #include "worker/service/transport_choice.h"
 
 namespace weft::service {

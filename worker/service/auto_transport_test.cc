@@ -10,6 +10,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/service/fake_transport.h"
 
 namespace weft::service {
 namespace {
@@ -18,38 +19,9 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Notes what happens to a transport.
-struct Events {
-  std::vector<std::string> connected_to;
-  std::vector<std::string> communicators;
-  bool is_gone = false;
-};
-
-class FakeTransport : public Transport {
- public:
-  FakeTransport(std::string address, Events* events)
-      : address_(std::move(address)), events_(*events) {}
-  ~FakeTransport() override { events_.is_gone = true; }
-
-  const std::string& address() const override { return address_; }
-  absl::Status Connect(absl::Span<const std::string> addresses) override {
-    events_.connected_to.assign(addresses.begin(), addresses.end());
-    return absl::OkStatus();
-  }
-  absl::StatusOr<std::unique_ptr<comm::Communicator>> CreateCommunicator(
-      absl::string_view name, int id, absl::Span<const int> ranks) override {
-    events_.communicators.push_back(std::string(name));
-    return absl::UnavailableError("a fake has none");
-  }
-
- private:
-  const std::string address_;
-  Events& events_;
-};
-
 struct Rank {
-  Events fabric;
-  Events network;
+  TransportEvents fabric;
+  TransportEvents network;
   std::unique_ptr<AutoTransport> transport;
 };
 

@@ -15,32 +15,19 @@
 #include "absl/types/span.h"
 #include "base/library_version.h"
 #include "kernels/comm/cancellation.h"
-#include "kernels/comm/communicator.h"
 #include "kernels/device/device.h"
+#include "worker/service/transport.h"
 
 namespace weft::service {
 
 // Ranks choose their transport from where they are.
 inline constexpr char kAutoTransport[] = "auto";
-
-// What the communicators of one stream share: see comm::UcxTransport, whose
-// rules for calls and ids are those of every transport.
-class Transport {
- public:
-  virtual ~Transport() = default;
-
-  // What Connect() of the other ranks takes. Not text.
-  virtual const std::string& address() const = 0;
-  // `addresses` of all ranks, by rank. Once.
-  virtual absl::Status Connect(absl::Span<const std::string> addresses) = 0;
-  virtual absl::StatusOr<std::unique_ptr<comm::Communicator>>
-  CreateCommunicator(absl::string_view name, int id,
-                     absl::Span<const int> ranks) = 0;
-};
+// The one by which ranks fetch from each other's memory; see PeerTransport.
+inline constexpr char kPeerTransport[] = "peer";
 
 // Pointers are borrowed and outlive the transport.
 struct TransportOptions {
-  // One of Backend::transports(), or kAutoTransport.
+  // One of Backend::transports(), kAutoTransport or kPeerTransport.
   std::string kind;
   std::string name;  // of the stream
   int rank = 0;
@@ -93,7 +80,8 @@ class Backend {
       const TransportOptions& options) const = 0;
 };
 
-// The CPU, with UCX between ranks. Only ordinal 0.
+// The CPU, with UCX between ranks, or shared memory between those of one host.
+// Only ordinal 0.
 const Backend& CpuBackend();
 
 // The backend and ordinal that `name` ("cpu", "cuda:1") names, among `known`.

@@ -37,10 +37,11 @@ TEST(ParseDeviceTest, NamesTheFlagTheValueAndWhatThereIs) {
 TEST(CheckTransportTest, NamesTheFlagTheValueAndWhatThereIs) {
   EXPECT_OK(CheckTransport("auto", CpuBackend()));
   EXPECT_OK(CheckTransport("ucx", CpuBackend()));
+  EXPECT_OK(CheckTransport("shm", CpuBackend()));
   EXPECT_THAT(CheckTransport("nccl", CpuBackend()),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("--transport=nccl"),
-                             HasSubstr("cpu: auto, ucx"))));
+                             HasSubstr("cpu: auto, ucx, shm"))));
 }
 
 TEST(CpuBackendTest, SaysWhatItIsBuiltOn) {

@@ -1,40 +1,43 @@
+#include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "kernels/comm/host_address.h"
+#include "kernels/comm/shm/shm.h"
 #include "kernels/comm/ucx/ucx.h"
 #include "kernels/comm/ucx/ucx_version.h"
 #include "kernels/device/cpu/cpu_device.h"
 #include "kernels/ops/libraries/libraries.h"
 #include "worker/service/backend.h"
+#include "worker/service/peer_transport.h"
+#include "worker/service/transport.h"
+#include "worker/service/transport_choice.h"
 
 namespace weft::service {
 namespace {
 
-class CpuTransport : public Transport {
- public:
-  explicit CpuTransport(std::unique_ptr<comm::UcxTransport> ucx)
-      : ucx_(std::move(ucx)) {}
-
-  const std::string& address() const override { return ucx_->address(); }
-  absl::Status Connect(absl::Span<const std::string> addresses) override {
-    return ucx_->Connect(addresses);
-  }
-  absl::StatusOr<std::unique_ptr<comm::Communicator>> CreateCommunicator(
-      absl::string_view name, int id, absl::Span<const int> ranks) override {
-    return ucx_->CreateCommunicator(name, id, ranks);
-  }
-
- private:
-  const std::unique_ptr<comm::UcxTransport> ucx_;
-};
+// What all kinds are told.
+template <typename Options>
+Options CommonOptions(const TransportOptions& options) {
+  Options common;
+  common.name = options.name;
+  common.rank = options.rank;
+  common.world = options.world;
+  common.deadline = options.deadline;
+  common.cancellation = options.cancellation;
+  return common;
+}
 
 class Cpu : public Backend {
  public:
   absl::string_view kind() const override { return "cpu"; }
   bool returns_pages() const override { return true; }
-  std::vector<absl::string_view> transports() const override { return {"ucx"}; }
+  std::vector<absl::string_view> transports() const override {
+    return {"ucx", "shm"};
+  }
 
   absl::StatusOr<std::optional<int>> CountDevices() const override {
     return std::nullopt;
@@ -70,15 +73,29 @@ class Cpu : public Backend {
 
   absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(
       const TransportOptions& options) const override {
-    comm::UcxTransportOptions ucx;
-    ucx.name = options.name;
-    ucx.rank = options.rank;
-    ucx.world = options.world;
-    ucx.deadline = options.deadline;
-    ucx.cancellation = options.cancellation;
-    ucx.device = options.device;
-    ASSIGN_OR_RETURN(auto transport, comm::UcxTransport::Create(ucx));
-    return std::make_unique<CpuTransport>(std::move(transport));
+    if (options.kind == "shm") return CreateShm(options);
+    if (options.kind == kPeerTransport) {
+      // All ranks of a host read its memory.
+      Topology topology;
+      ASSIGN_OR_RETURN(topology.host, comm::HostIdentity());
+      topology.device = std::string(kind());
+      ASSIGN_OR_RETURN(std::unique_ptr<Transport> shm, CreateShm(options));
+      return std::make_unique<PeerTransport>(std::move(topology),
+                                             std::move(shm));
+    }
+    auto of_ucx = CommonOptions<comm::UcxTransportOptions>(options);
+    of_ucx.device = options.device;
+    ASSIGN_OR_RETURN(auto ucx, comm::UcxTransport::Create(of_ucx));
+    return std::make_unique<TransportOf<comm::UcxTransport>>(std::move(ucx));
+  }
+
+ private:
+  static absl::StatusOr<std::unique_ptr<Transport>> CreateShm(
+      const TransportOptions& options) {
+    ASSIGN_OR_RETURN(auto shm,
+                     comm::ShmTransport::Create(
+                         CommonOptions<comm::ShmTransportOptions>(options)));
+    return std::make_unique<TransportOf<comm::ShmTransport>>(std::move(shm));
   }
 };
 

@@ -14,29 +14,11 @@
 #include "kernels/device/cuda/cuda_device.h"
 #include "kernels/ops/libraries/libraries.h"
 #include "worker/service/auto_transport.h"
+#include "worker/service/peer_transport.h"
+#include "worker/service/transport.h"
 
 namespace weft::service {
 namespace {
-
-// One of NCCL's, or one of copy engines.
-template <typename Inner>
-class CudaTransport : public Transport {
- public:
-  explicit CudaTransport(std::unique_ptr<Inner> inner)
-      : inner_(std::move(inner)) {}
-
-  const std::string& address() const override { return inner_->address(); }
-  absl::Status Connect(absl::Span<const std::string> addresses) override {
-    return inner_->Connect(addresses);
-  }
-  absl::StatusOr<std::unique_ptr<comm::Communicator>> CreateCommunicator(
-      absl::string_view name, int id, absl::Span<const int> ranks) override {
-    return inner_->CreateCommunicator(name, id, ranks);
-  }
-
- private:
-  const std::unique_ptr<Inner> inner_;
-};
 
 absl::StatusOr<Topology> TopologyOf(int ordinal) {
   Topology topology;
@@ -106,6 +88,11 @@ class Cuda : public Backend {
     if (options.kind == "nvlink") return CreateNvlink(options);
     if (options.kind == "nccl") return CreateNccl(options);
     ASSIGN_OR_RETURN(Topology topology, TopologyOf(options.ordinal));
+    if (options.kind == kPeerTransport) {
+      ASSIGN_OR_RETURN(std::unique_ptr<Transport> peers, CreateNvlink(options));
+      return std::make_unique<PeerTransport>(std::move(topology),
+                                             std::move(peers));
+    }
     ASSIGN_OR_RETURN(std::unique_ptr<Transport> network, CreateNccl(options));
     auto fabric = CreateNvlink(options);
     if (!fabric.ok()) {
@@ -124,7 +111,7 @@ class Cuda : public Backend {
     ASSIGN_OR_RETURN(auto nvlink,
                      comm::NvlinkTransport::Create(
                          CommonOptions<comm::NvlinkTransportOptions>(options)));
-    return std::make_unique<CudaTransport<comm::NvlinkTransport>>(
+    return std::make_unique<TransportOf<comm::NvlinkTransport>>(
         std::move(nvlink));
   }
 
@@ -133,8 +120,7 @@ class Cuda : public Backend {
     auto of_nccl = CommonOptions<comm::NcclTransportOptions>(options);
     of_nccl.rooted_groups = options.rooted_groups;
     ASSIGN_OR_RETURN(auto nccl, comm::NcclTransport::Create(of_nccl));
-    return std::make_unique<CudaTransport<comm::NcclTransport>>(
-        std::move(nccl));
+    return std::make_unique<TransportOf<comm::NcclTransport>>(std::move(nccl));
   }
 };
 

@@ -109,7 +109,7 @@ class DeviceRank : public Rank {
     Addresses addresses;
     for (int t = 0; t < kNumTransports; ++t) {
       TransportOptions transport;
-      transport.kind = options_.transport;
+      transport.kind = SharesMemory(t) ? kPeerTransport : options_.transport;
       transport.name = kTransportNames[t];
       transport.rank = binding_.rank;
       transport.world = binding_.world.size;
@@ -118,9 +118,10 @@ class DeviceRank : public Rank {
       transport.device = device_.get();
       transport.ordinal = options_.ordinal;
       transport.rooted_groups = RootedGroups(t);
-      ASSIGN_OR_RETURN(transports_.emplace_back(),
-                       options_.backend->CreateTransport(transport),
-                       _ << "opening transport " << kTransportNames[t]);
+      ASSIGN_OR_RETURN(
+          transports_.emplace_back(),
+          options_.backend->CreateTransport(transport),
+          _ << Needed(t) << "opening transport " << kTransportNames[t]);
       addresses.push_back(transports_.back()->address());
     }
     return addresses;
@@ -137,7 +138,9 @@ class DeviceRank : public Rank {
         }
         addresses.push_back(ranks[rank][t]);
       }
-      RETURN_IF_ERROR(transports_[t]->Connect(addresses));
+      RETURN_IF_ERROR(Annotate(transports_[t]->Connect(addresses),
+                               absl::StrCat(Needed(t), "connecting transport ",
+                                            kTransportNames[t])));
     }
     return MakeEngine();
   }
@@ -163,6 +166,21 @@ class DeviceRank : public Rank {
   absl::Duration CollectiveTimeout() const {
     const int64_t ms = prepare_.job().limits().collective_timeout_ms();
     return absl::Milliseconds(ms > 0 ? ms : kDefaultCollectiveTimeoutMs);
+  }
+
+  // Whether its ranks fetch from each other's memory, whatever the others do.
+  bool SharesMemory(int transport) const {
+    return transport == kEp &&
+           prepare_.job().parallel().dispatcher() == v1::DISPATCHER_FLEX;
+  }
+
+  // What an error of the transport is put behind: the field that asks for it.
+  const char* Needed(int transport) const {
+    return SharesMemory(transport)
+               ? "parallel.dispatcher=DISPATCHER_FLEX needs ranks of an EP "
+                 "group that read each other's memory; DISPATCHER_ALLGATHER "
+                 "and DISPATCHER_ALLTOALL do not: "
+               : "";
   }
 
   std::vector<int> RootedGroups(int transport) const {
@@ -270,7 +288,8 @@ class DeviceRank : public Rank {
                        transports_[group.transport]->CreateCommunicator(
                            group.name, group.id,
                            binding_.world.Members(group.axis, binding_.rank)),
-                       _ << "creating communicator " << group.name);
+                       _ << Needed(group.transport) << "creating communicator "
+                         << group.name);
       engine.comms.*group.slot = communicators_.back().get();
     }
     engine.job = prepare_.job();

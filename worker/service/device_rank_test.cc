@@ -57,14 +57,14 @@ class DeviceRankTest : public ::testing::Test {
     factory_ = MakeDeviceRankFactory(options);
   }
 
-  // What the coordinator sends for job_.
-  worker::v1::Prepare Prepare() {
+  // What the coordinator sends a rank for job_.
+  worker::v1::Prepare Prepare(int rank = 0) {
     worker::v1::Prepare prepare;
     const absl::StatusOr<schedule::Plan> plan = schedule::Compile(job_);
     EXPECT_OK(plan.status());
     *prepare.mutable_job() = job_;
     *prepare.mutable_binding() =
-        schedule::ToProto(schedule::Binding{0, plan->world});
+        schedule::ToProto(schedule::Binding{rank, plan->world});
     *prepare.mutable_units() = schedule::ToProto(plan->units);
     *prepare.mutable_train() = schedule::ToProto(*plan, plan->train);
     if (plan->eval.has_value()) {
@@ -132,6 +132,77 @@ TEST_F(DeviceRankTest, TapsWithTheProgramThatTheJobAsksFor) {
   EXPECT_THAT(untapped->Connect({again}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("of microbatch 0 is not tapped")));
+}
+
+// Two ranks of one EP group.
+class FlexRankTest : public DeviceRankTest {
+ protected:
+  void SetUp() override {
+    DeviceRankTest::SetUp();
+    job_.mutable_parallel()->set_world(2);
+    job_.mutable_parallel()->set_ep(2);
+    job_.mutable_batch()->set_global_batch(2 * job_.batch().global_batch());
+    job_.clear_eval();
+    UseDispatcher(v1::DISPATCHER_FLEX);
+  }
+
+  void UseDispatcher(v1::Dispatcher dispatcher) {
+    job_.mutable_parallel()->set_dispatcher(dispatcher);
+    ranks_.clear();
+    addresses_.clear();
+    for (int rank = 0; rank < 2; ++rank) {
+      prepares_[rank] = Prepare(rank);
+      ranks_.push_back(factory_->Create(prepares_[rank]));
+      ASSERT_OK_AND_ASSIGN(addresses_.emplace_back(), ranks_.back()->Open());
+    }
+  }
+
+  // Metrics of a first step of both ranks.
+  std::vector<v1::StepMetrics> Step() {
+    std::vector<v1::StepMetrics> metrics(2);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        ASSERT_OK(ranks_[rank]->Connect(addresses_));
+        exec::StepResult result;
+        ASSERT_OK(ranks_[rank]->engine().RunStep(1, 0, &result));
+        metrics[rank] = result.metrics;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return metrics;
+  }
+
+  worker::v1::Prepare prepares_[2];
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::vector<Addresses> addresses_;
+};
+
+TEST_F(FlexRankTest, TrainsOverSharedMemoryAsOverTheNetwork) {
+  const std::vector<v1::StepMetrics> flex = Step();
+  UseDispatcher(v1::DISPATCHER_ALLTOALL);
+  const std::vector<v1::StepMetrics> network = Step();
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_GT(flex[rank].loss(), 0);
+    EXPECT_EQ(flex[rank].loss(), network[rank].loss());
+    EXPECT_EQ(flex[rank].grad_norm(), network[rank].grad_norm());
+    // Waits for no counts.
+    EXPECT_LT(flex[rank].host_waits(), network[rank].host_waits());
+    EXPECT_EQ(flex[rank].allocations(), 0);
+  }
+}
+
+TEST_F(FlexRankTest, AGroupOnTwoHostsIsRefusedWithFieldRanksAndReason) {
+  // The first word of what a rank says of itself is its host.
+  std::string& ep = addresses_[1][0];
+  const size_t host = ep.find(' ') + 1;
+  ep.replace(host, ep.find(' ', host) - host, "far-away");
+  EXPECT_THAT(
+      ranks_[0]->Connect(addresses_),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               AllOf(HasSubstr("parallel.dispatcher=DISPATCHER_FLEX needs"),
+                     HasSubstr("group ep: rank 0 on host "),
+                     HasSubstr("rank 1 on host far-away"))));
 }
 
 TEST_F(DeviceRankTest, StartsFromACheckpoint) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
@@ -9,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 
 namespace weft::service {
 namespace {
@@ -57,6 +59,39 @@ absl::StatusOr<TransportOffer> DecodeOffer(absl::string_view text) {
   offer.fabric = std::string(addresses.substr(0, fabric_size));
   offer.network = std::string(addresses.substr(fabric_size));
   return offer;
+}
+
+absl::StatusOr<std::vector<TransportOffer>> DecodeOffers(
+    absl::Span<const std::string> texts) {
+  std::vector<TransportOffer> offers;
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    ASSIGN_OR_RETURN(TransportOffer offer, DecodeOffer(texts[rank]),
+                     _ << "rank " << rank);
+    offers.push_back(std::move(offer));
+  }
+  return offers;
+}
+
+absl::Status CheckReach(absl::Span<const TransportOffer> ranks,
+                        absl::Span<const int> group) {
+  for (const int a : group) {
+    for (const int b : group) {
+      const Topology& reader = ranks[a].topology;
+      const Topology& other = ranks[b].topology;
+      if (reader.host != other.host) {
+        return absl::FailedPreconditionError(absl::StrCat(
+            "rank ", a, " on host ", reader.host, " cannot read the memory of ",
+            "rank ", b, " on host ", other.host));
+      }
+      if (reader.device == other.device || CanRead(reader, other.device)) {
+        continue;
+      }
+      return absl::FailedPreconditionError(absl::StrCat(
+          "rank ", a, " on ", reader.device, " cannot read the memory of rank ",
+          b, " on ", other.device, " of the same host"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 bool ReachesAllPeers(absl::Span<const TransportOffer> ranks) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -33,6 +34,16 @@ std::string EncodeOffer(const TransportOffer& offer);
 // INVALID_ARGUMENT, with how the text begins, when it is no offer: a worker
 // with another --transport sends another address.
 absl::StatusOr<TransportOffer> DecodeOffer(absl::string_view text);
+
+// Those of all ranks. The error names the rank, too.
+absl::StatusOr<std::vector<TransportOffer>> DecodeOffers(
+    absl::Span<const std::string> texts);
+
+// OK when each of `group`, places in `ranks`, can read the memory of every
+// other: they are on one host, and share a device or reach each other's. Else
+// FAILED_PRECONDITION, naming two of them and where they are.
+absl::Status CheckReach(absl::Span<const TransportOffer> ranks,
+                        absl::Span<const int> group);
 
 // Whether ranks are better off with the fabric: there are several, every one
 // offers it, all are on one host, and each can read the memory of every other.

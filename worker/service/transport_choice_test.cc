@@ -63,6 +63,29 @@ TEST(TransportChoiceTest, RanksThatShareAGpuUseTheNetwork) {
   EXPECT_FALSE(ReachesAllPeers(ranks));
 }
 
+TEST(CheckReachTest, OnlyTheGroupNeedsToReadEachOther) {
+  auto ranks = OneHost(4);
+  ranks[2].topology.host = "boot-2";
+  EXPECT_OK(CheckReach(ranks, {0, 1, 3}));
+  EXPECT_THAT(CheckReach(ranks, {1, 2}),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("rank 1 on host boot-1"),
+                             HasSubstr("rank 2 on host boot-2"))));
+  ranks = OneHost(3);
+  ranks[2].topology.peers = {"gpu-0"};
+  EXPECT_OK(CheckReach(ranks, {0, 2}));
+  EXPECT_THAT(CheckReach(ranks, {0, 1, 2}),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("rank 2 on gpu-2 cannot read the memory of "
+                                 "rank 1 on gpu-1 of the same host")));
+}
+
+TEST(CheckReachTest, RanksThatShareADeviceReadItsMemory) {
+  auto ranks = OneHost(2);
+  ranks[1].topology = ranks[0].topology;
+  EXPECT_OK(CheckReach(ranks, {0, 1}));
+}
+
 TEST(TransportChoiceTest, AnOfferIsReadBackAsItWas) {
   TransportOffer offer = OneHost(3)[1];
   offer.fabric = std::string("a\n\0b", 4);

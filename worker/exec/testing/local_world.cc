@@ -75,6 +75,12 @@ absl::StatusOr<std::unique_ptr<LocalWorld>> LocalWorld::Create(
   for (int rank = 0; rank < world->plan_.world.size; ++rank) {
     ASSIGN_OR_RETURN(world->cancellations_.emplace_back(),
                      comm::Cancellation::Create());
+  }
+  if (opts.job.parallel().dispatcher() == v1::DISPATCHER_FLEX &&
+      !opts.interceptor) {
+    RETURN_IF_ERROR(world->CreateSharedMemory());
+  }
+  for (int rank = 0; rank < world->plan_.world.size; ++rank) {
     world->ranks_.push_back(std::make_unique<Rank>());
     RETURN_IF_ERROR(world->CreateRank(rank));
   }
@@ -83,12 +89,37 @@ absl::StatusOr<std::unique_ptr<LocalWorld>> LocalWorld::Create(
 
 LocalWorld::~LocalWorld() = default;
 
+absl::Status LocalWorld::CreateSharedMemory() {
+  std::vector<std::string> addresses;
+  for (int rank = 0; rank < plan_.world.size; ++rank) {
+    comm::ShmTransportOptions options;
+    options.name = "ep";
+    options.rank = rank;
+    options.world = plan_.world.size;
+    options.deadline = options_.deadline;
+    options.cancellation = cancellations_[rank].get();
+    ASSIGN_OR_RETURN(shared_memory_.emplace_back(),
+                     comm::ShmTransport::Create(options));
+    addresses.push_back(shared_memory_.back()->address());
+  }
+  for (auto& transport : shared_memory_) {
+    RETURN_IF_ERROR(transport->Connect(addresses));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<comm::Communicator*> LocalWorld::CreateCommunicator(
     int rank, fsdp::Axis axis, absl::string_view name) {
-  ASSIGN_OR_RETURN(
-      std::unique_ptr<comm::Communicator> communicator,
-      loopback_->CreateCommunicator(name, plan_.world.Members(axis, rank), rank,
-                                    cancellations_[rank].get()));
+  const std::vector<int> members = plan_.world.Members(axis, rank);
+  std::unique_ptr<comm::Communicator> communicator;
+  if (axis == fsdp::Axis::kEp && !shared_memory_.empty()) {
+    ASSIGN_OR_RETURN(communicator, shared_memory_[rank]->CreateCommunicator(
+                                       name, /*id=*/0, members));
+  } else {
+    ASSIGN_OR_RETURN(communicator,
+                     loopback_->CreateCommunicator(name, members, rank,
+                                                   cancellations_[rank].get()));
+  }
   std::vector<std::unique_ptr<comm::Communicator>>& all =
       ranks_[rank]->communicators;
   all.push_back(std::move(communicator));
@@ -191,7 +222,9 @@ absl::Status LocalWorld::ForEachRank(
   if (first_to_fail_ < 0) return absl::OkStatus();
   const absl::Status& first = statuses[first_to_fail_];
   const auto is_cause = [](const absl::Status& status) {
-    return !status.ok() && !absl::StrContains(status.message(), " left group ");
+    return !status.ok() &&
+           !absl::StrContains(status.message(), " left group ") &&
+           !absl::StrContains(status.message(), " has left the group: ");
   };
   // A rank that fails because a peer left a group may do so before that peer
   // comes to say why it left.

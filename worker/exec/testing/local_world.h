@@ -1,5 +1,6 @@
 // All ranks of a job in one process: a thread a rank, CPU devices, loopback
-// communicators.
+// communicators; with the dispatcher flex and no interceptor, shared memory for
+// those of the EP groups.
 //
 //   LocalWorldOptions options;
 //   options.job = MakeJob({});
@@ -22,6 +23,7 @@
 #include "base/clock.h"
 #include "kernels/comm/cancellation.h"
 #include "kernels/comm/loopback/loopback.h"
+#include "kernels/comm/shm/shm.h"
 #include "kernels/device/device.h"
 #include "schedule/plan.h"
 #include "worker/exec/engine.h"
@@ -102,6 +104,7 @@ class LocalWorld {
   explicit LocalWorld(LocalWorldOptions options)
       : options_(std::move(options)) {}
 
+  absl::Status CreateSharedMemory();
   absl::Status CreateRank(int rank);
   absl::Status CreateDevice(int rank);
   absl::Status Connect(int rank, Communicators& comms);
@@ -122,6 +125,8 @@ class LocalWorld {
   std::vector<std::unique_ptr<comm::Cancellation>> cancellations_;
   std::atomic<int> first_to_fail_{-1};  // the rank; -1: none has
   std::unique_ptr<comm::LoopbackWorld> loopback_;
+  // Of the EP groups, by rank; empty: they have loopback communicators, too.
+  std::vector<std::unique_ptr<comm::ShmTransport>> shared_memory_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   int64_t steps_run_ = 0;
 };
