@@ -33,6 +33,13 @@ absl::Status CopyAsync(void* to, const void* from, int64_t bytes,
                   "copying inside a collective");
 }
 
+absl::StatusOr<bool> IsCapturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  RETURN_IF_ERROR(ToStatus(cudaStreamIsCapturing(stream, &status),
+                           "asking whether a stream is captured"));
+  return status == cudaStreamCaptureStatusActive;
+}
+
 int64_t BytesToOthers(absl::Span<const Segment> sends, int rank) {
   int64_t bytes = 0;
   for (const Segment& segment : sends) {
@@ -70,11 +77,13 @@ absl::Status CudaCommunicator::Run(CollectiveKind kind,
 absl::Status CudaCommunicator::Enqueue(const CollectiveId& id,
                                        cudaStream_t stream, Body body) {
   if (size() == 1) return body(stream);
+  ASSIGN_OR_RETURN(is_captured_, IsCapturing(stream));
+  running_ = id;
+  if (is_captured_) return body(stream);
   while (!progress_->HasRoom()) {
     if (link_->watchdog->failed()) return absl::CancelledError("failed before");
     ::sched_yield();
   }
-  running_ = id;
   progress_->Begin(id);
   RETURN_IF_ERROR(body(stream));
   return progress_->End(stream);

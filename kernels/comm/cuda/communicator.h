@@ -44,6 +44,10 @@ struct GroupOptions {
 // also be pinned host memory. Segments of different sizes at sender and
 // receiver are found only where both are this rank.
 //
+// A collective may be captured into a graph. Its replays are neither watched
+// nor counted: they have no deadline, but end with the transport. They run in
+// the order in which the group's collectives are enqueued.
+//
 // One thread at a time: the one that launches on the stream.
 class CudaCommunicator : public Communicator, public Watched {
  public:
@@ -89,8 +93,10 @@ class CudaCommunicator : public Communicator, public Watched {
   const std::vector<int>& ranks() const { return group_.ranks; }
   // For what a transport enqueues by itself.
   Progress& progress() { return *progress_; }
-  // The collective that is being enqueued.
+  // The collective that is being enqueued, and whether it is captured into a
+  // graph: then it runs each time that the graph does.
   const CollectiveId& running() const { return running_; }
+  bool is_captured() const { return is_captured_; }
 
   // What a transport does: enqueue on `stream`, in a group of two or more, for
   // device memory and sizes above 0. Arguments as those of Communicator.
@@ -135,6 +141,7 @@ class CudaCommunicator : public Communicator, public Watched {
   const GroupOptions group_;
   const std::unique_ptr<Progress> progress_;
   CollectiveId running_;
+  bool is_captured_ = false;
   int64_t sequence_ = 0;           // collectives begun
   std::vector<CopyPiece> pieces_;  // of one call
   std::atomic<int64_t> wire_bytes_{0};

@@ -11,8 +11,8 @@ inline constexpr int kMaxGroups = 8;    // of a transport
 inline constexpr int64_t kLetterBytes = 16 << 10;
 inline constexpr int64_t kWindowBytes = 256 << 10;
 
-// A number that only grows, in arithmetic modulo 2^32, in a cache line of its
-// own. Written and awaited by streams and by hosts.
+// A number in a cache line of its own, written and awaited by streams and by
+// hosts. Where nothing else is said it only grows, in arithmetic modulo 2^32.
 struct alignas(64) Flag {
   uint32_t value;
 };
@@ -35,6 +35,10 @@ struct GroupBoard {
   Flag ready[kMaxMembers];
   // Written by member m: the round of this rank's data that m has read.
   Flag consumed[kMaxMembers];
+  // The same of rounds in graphs, which do the same each time and so cannot
+  // count: member m writes 1, this rank's stream writes 0 when it has seen it.
+  Flag replay_ready[kMaxMembers];
+  Flag replay_consumed[kMaxMembers];
 
   // What this rank's host tells the others': the number of its last letter, and
   // of the last of which it has read everybody's.

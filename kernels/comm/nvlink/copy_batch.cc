@@ -1,5 +1,6 @@
 #include "kernels/comm/nvlink/copy_batch.h"
 
+#include "base/status_macros.h"
 #include "kernels/device/cuda/core.h"
 
 namespace weft::comm::nvlink {
@@ -35,6 +36,15 @@ absl::Status CopyBatch::Enqueue(cudaStream_t stream) const {
                            sizes_.size(), &attributes, &first,
                            /*numAttrs=*/1, stream),
       "fetching segments from another rank");
+}
+
+absl::Status CopyBatch::EnqueueEach(cudaStream_t stream) const {
+  for (size_t i = 0; i < sizes_.size(); ++i) {
+    RETURN_IF_ERROR(device::cuda::ToStatus(
+        cudaMemcpyAsync(to_[i], from_[i], sizes_[i], cudaMemcpyDefault, stream),
+        "fetching a segment from another rank"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace weft::comm::nvlink

@@ -27,6 +27,9 @@ class CopyBatch {
   // Enqueues them, on copy engines where the driver can.
   absl::Status Enqueue(cudaStream_t stream) const;
 
+  // The same by a call each, as a stream takes them that is being captured.
+  absl::Status EnqueueEach(cudaStream_t stream) const;
+
  private:
   std::vector<void*> to_;
   std::vector<const void*> from_;

@@ -78,7 +78,10 @@ NvlinkTransport::NvlinkTransport(NvlinkTransportOptions options,
     : options_(std::move(options)),
       link_(std::move(link)),
       own_(std::move(own)),
-      address_(std::move(address)) {}
+      address_(std::move(address)),
+      boards_(options_.world) {
+  boards_[options_.rank] = own_;
+}
 
 NvlinkTransport::~NvlinkTransport() {
   link_->watchdog->Close();
@@ -86,7 +89,7 @@ NvlinkTransport::~NvlinkTransport() {
 }
 
 absl::Status NvlinkTransport::Connect(absl::Span<const std::string> addresses) {
-  if (!boards_.empty()) {
+  if (!addresses_.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat("transport ", options_.name, " is connected already"));
   }
@@ -95,29 +98,27 @@ absl::Status NvlinkTransport::Connect(absl::Span<const std::string> addresses) {
         absl::StrCat("transport ", options_.name, ": ", addresses.size(),
                      " addresses for a world of ", options_.world));
   }
-  RETURN_IF_ERROR(UseDevice(options_.ordinal));
-  ASSIGN_OR_RETURN(HostAddress expected, OwnAddress(options_));
-  std::vector<std::shared_ptr<nvlink::SharedBoard>> boards;
-  for (int peer = 0; peer < options_.world; ++peer) {
-    expected.rank = peer;
-    ASSIGN_OR_RETURN(
-        const std::string place, ParsePlace(addresses[peer], expected),
-        _ << "transport " << options_.name << " of rank " << options_.rank);
-    if (peer == options_.rank) {
-      boards.push_back(own_);
-      continue;
-    }
-    ASSIGN_OR_RETURN(boards.emplace_back(), nvlink::SharedBoard::Open(place),
-                     _ << "transport " << options_.name << ", rank " << peer);
-  }
-  boards_ = std::move(boards);
+  addresses_.assign(addresses.begin(), addresses.end());
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<nvlink::SharedBoard>> NvlinkTransport::BoardOf(
+    int rank) {
+  if (boards_[rank] != nullptr) return boards_[rank];
+  ASSIGN_OR_RETURN(HostAddress expected, OwnAddress(options_));
+  expected.rank = rank;
+  ASSIGN_OR_RETURN(
+      const std::string place, ParsePlace(addresses_[rank], expected),
+      _ << "transport " << options_.name << " of rank " << options_.rank);
+  ASSIGN_OR_RETURN(boards_[rank], nvlink::SharedBoard::Open(place),
+                   _ << "transport " << options_.name << ", rank " << rank);
+  return boards_[rank];
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>>
 NvlinkTransport::CreateCommunicator(absl::string_view name, int id,
                                     absl::Span<const int> ranks) {
-  if (boards_.empty()) {
+  if (addresses_.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "group ", name, ": transport ", options_.name, " is not connected"));
   }
@@ -136,13 +137,13 @@ NvlinkTransport::CreateCommunicator(absl::string_view name, int id,
   }
   group.name = std::string(name);
   group.ranks.assign(ranks.begin(), ranks.end());
+  RETURN_IF_ERROR(UseDevice(options_.ordinal));
   std::vector<nvlink::BoardView> views;
   for (int rank : ranks) {
-    const auto& board = boards_[rank];
+    ASSIGN_OR_RETURN(auto board, BoardOf(rank), _ << "group " << name);
     views.push_back(
         {board, &board->host()->groups[id], &board->device()->groups[id]});
   }
-  RETURN_IF_ERROR(UseDevice(options_.ordinal));
   ASSIGN_OR_RETURN(
       std::unique_ptr<Communicator> communicator,
       nvlink::NvlinkCommunicator::Create(link_, std::move(group),

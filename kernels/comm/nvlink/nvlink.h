@@ -78,6 +78,14 @@ struct NvlinkTransportOptions {
 // rank as in an earlier call, they are so on all ranks, and the buffers lie
 // where they did.
 //
+// Collectives may be captured into a CUDA graph, by all ranks alike and once
+// memory is registered and staging reserved; the graph may be replayed any
+// number of times, between and among other collectives, in the same order on
+// all ranks. Nothing that a replay needs changes from one to the next.
+// Capturing asks the other hosts, as a first call does. A replay that waits for
+// a rank that does not come ends when the transport fails, by its token or
+// another collective's deadline: it has none of its own.
+//
 // Requires: its communicators are called by one thread at a time (the one that
 // launches on the stream); the destructors run while no collective does, and
 // once those enqueued have run or the device has failed and its streams have
@@ -100,15 +108,15 @@ class NvlinkTransport {
   // What Connect() of the other ranks takes. Text.
   const std::string& address() const { return address_; }
 
-  // `addresses` of all ranks, by rank. Once. INVALID_ARGUMENT when they are not
-  // those of this stream's transports of these ranks, all on this host.
+  // `addresses` of all ranks, by rank. Once.
   absl::Status Connect(absl::Span<const std::string> addresses);
 
   // The communicator of this rank in the group of `ranks` (of the world,
   // ascending). All members give the same `id`; groups that share a rank need
   // different ids. An id is used once in the life of a transport. Called when
-  // connected. The communicator may outlive the transport; its collectives then
-  // return FAILED_PRECONDITION.
+  // connected. INVALID_ARGUMENT when the address of a member is not that of
+  // this stream's transport of its rank, on this host. The communicator may
+  // outlive the transport; its collectives then return FAILED_PRECONDITION.
   absl::StatusOr<std::unique_ptr<Communicator>> CreateCommunicator(
       absl::string_view name, int id, absl::Span<const int> ranks);
 
@@ -121,12 +129,16 @@ class NvlinkTransport {
                   std::shared_ptr<nvlink::SharedBoard> own,
                   std::string address);
 
+  absl::StatusOr<std::shared_ptr<nvlink::SharedBoard>> BoardOf(int rank);
+
   const NvlinkTransportOptions options_;
   // Shared with the communicators, which may outlive the transport.
   const std::shared_ptr<cuda::Link> link_;
   const std::shared_ptr<nvlink::SharedBoard> own_;
   const std::string address_;
-  std::vector<std::shared_ptr<nvlink::SharedBoard>> boards_;  // when connected
+  std::vector<std::string> addresses_;  // when connected
+  // By rank, of those this rank shares a group with.
+  std::vector<std::shared_ptr<nvlink::SharedBoard>> boards_;
   std::set<int> used_ids_;
 };
 

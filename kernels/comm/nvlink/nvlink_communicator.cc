@@ -188,6 +188,7 @@ absl::Status NvlinkCommunicator::CheckSameCall(const Location& mine,
 }
 
 absl::Status NvlinkCommunicator::Round(cudaStream_t stream, Fetch fetch) {
+  if (is_captured()) return CapturedRound(stream, fetch);
   const uint32_t round = ++rounds_;
   GroupBoard& own = *boards_[rank()].device;
   for (int d = 1; d < size(); ++d) {
@@ -206,6 +207,31 @@ absl::Status NvlinkCommunicator::Round(cudaStream_t stream, Fetch fetch) {
   for (int d = 1; d < size(); ++d) {
     const int member = (rank() + d) % size();
     flags_.WaitFor(round, &own.consumed[member].value);
+  }
+  return flags_.Enqueue(stream);
+}
+
+absl::Status NvlinkCommunicator::CapturedRound(cudaStream_t stream,
+                                               Fetch fetch) {
+  constexpr uint32_t kSaid = 1, kTaken = 0;
+  GroupBoard& own = *boards_[rank()].device;
+  for (int d = 1; d < size(); ++d) {
+    GroupBoard& peer = *boards_[(rank() + d) % size()].device;
+    flags_.Write(kSaid, &peer.replay_ready[rank()].value);
+  }
+  for (int d = 1; d < size(); ++d) {
+    const int member = (rank() + d) % size();
+    flags_.WaitFor(kSaid, &own.replay_ready[member].value);
+    flags_.Write(kTaken, &own.replay_ready[member].value);
+    RETURN_IF_ERROR(flags_.Enqueue(stream));
+    RETURN_IF_ERROR(fetch(member));
+    GroupBoard& peer = *boards_[member].device;
+    flags_.Write(kSaid, &peer.replay_consumed[rank()].value);
+  }
+  for (int d = 1; d < size(); ++d) {
+    const int member = (rank() + d) % size();
+    flags_.WaitFor(kSaid, &own.replay_consumed[member].value);
+    flags_.Write(kTaken, &own.replay_consumed[member].value);
   }
   return flags_.Enqueue(stream);
 }
@@ -312,7 +338,7 @@ absl::Status NvlinkCommunicator::FetchSegments(int member,
     batch_.Add(At(recv, segment.offset), there + segment.peer_offset,
                segment.bytes);
   }
-  return batch_.Enqueue(stream);
+  return is_captured() ? batch_.EnqueueEach(stream) : batch_.Enqueue(stream);
 }
 
 absl::Status NvlinkCommunicator::Meet(cudaStream_t stream) {
@@ -351,6 +377,9 @@ void NvlinkCommunicator::Abort() {
   for (int member = 0; member < size(); ++member) {
     Store(&own.ready[member], beyond);
     Store(&own.consumed[member], beyond);
+    // Taken back by the stream, and so stored again until all graphs are done.
+    Store(&own.replay_ready[member], 1);
+    Store(&own.replay_consumed[member], 1);
   }
 }
 

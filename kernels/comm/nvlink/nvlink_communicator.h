@@ -40,6 +40,11 @@ struct BoardView {
 // goes on once all peers have fetched from it. All of this is enqueued on the
 // stream; copies are made by copy engines.
 //
+// In a graph that is captured rounds cannot be counted. There every flag is one
+// or zero: who waits for a one takes it back before it tells the other side
+// what lets that write the next. So whoever replays a graph first waits for the
+// others, and rounds outside of graphs may run between.
+//
 // A host must know where peers' data lies when it enqueues copies. It asks them
 // the first time that it sees a call, which waits for their hosts, and
 // remembers the answer.
@@ -109,6 +114,7 @@ class NvlinkCommunicator : public cuda::CudaCommunicator {
   absl::Status CheckSameCall(const Location& mine, const Location& theirs,
                              int member) const;
   absl::Status Round(cudaStream_t stream, Fetch fetch);
+  absl::Status CapturedRound(cudaStream_t stream, Fetch fetch);
   // The segments of `recvs` of a member whose send buffer is at `there`.
   absl::Status FetchSegments(int member, const std::byte* there,
                              absl::Span<const Segment> recvs, void* recv,

@@ -274,10 +274,13 @@ TEST_P(NvlinkTest, AddressesOfOtherStreamsAndIdsUsedTwiceAreRefused) {
   options.world = 2;
   options.device = world_->device(0);
   ASSERT_OK_AND_ASSIGN(auto fresh, NvlinkTransport::Create(options));
-  EXPECT_THAT(fresh->Connect(
-                  {fresh->address(), nvlink_world().transport(0, 1).address()}),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("stream=stream1")));
+  ASSERT_OK(fresh->Connect(
+      {fresh->address(), nvlink_world().transport(0, 1).address()}));
+  EXPECT_OK(fresh->CreateCommunicator("own", 0, {0}));
+  EXPECT_THAT(
+      fresh->CreateCommunicator("all", 1, {0, 1}),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("group all"), HasSubstr("stream=stream1"))));
 }
 
 INSTANTIATE_TEST_SUITE_P(Nvlink, NvlinkTest,

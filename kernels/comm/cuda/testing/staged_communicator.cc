@@ -9,6 +9,7 @@
 #include "base/dtype.h"
 #include "base/status_macros.h"
 #include "glog/logging.h"
+#include "kernels/device/cuda/launch.h"
 
 namespace weft::comm::cuda {
 namespace {
@@ -20,11 +21,12 @@ void CheckCuda(cudaError_t error) {
   CHECK(error == cudaSuccess) << cudaGetErrorString(error);
 }
 
-// Waits for the copy, which cudaMemcpy() does not always, but not for the whole
-// device: other ranks may wait there for this one.
-void CopyToDevice(void* to, const void* from, int64_t bytes) {
-  CheckCuda(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
-  CheckCuda(cudaStreamSynchronize(cudaStreamLegacy));
+// On the rank's own stream: another may share a queue with one of another rank,
+// which waits there for this one.
+void Copy(void* to, const void* from, int64_t bytes, device::Stream& stream) {
+  const cudaStream_t own = device::cuda::Handle(stream);
+  CheckCuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, own));
+  CheckCuda(cudaStreamSynchronize(own));
 }
 
 // Where the last segment ends.
@@ -63,13 +65,13 @@ StagedCommunicator::Range StagedCommunicator::Received(void* host,
   return {host, memory_->data() + kStagedBytes, std::max<int64_t>(bytes, 0)};
 }
 
-void StagedCommunicator::CopyIn(const Range& range) {
-  if (range.bytes > 0) CopyToDevice(range.device, range.host, range.bytes);
+void StagedCommunicator::CopyIn(const Range& range, device::Stream& stream) {
+  if (range.bytes > 0) Copy(range.device, range.host, range.bytes, stream);
 }
 
-void StagedCommunicator::Guard(const Range& range) {
+void StagedCommunicator::Guard(const Range& range, device::Stream& stream) {
   const std::vector<unsigned char> guard(kGuardBytes, kGuardByte);
-  CopyToDevice(range.device + range.bytes, guard.data(), kGuardBytes);
+  Copy(range.device + range.bytes, guard.data(), kGuardBytes, stream);
 }
 
 absl::Status StagedCommunicator::Finish(const absl::Status& called,
@@ -78,14 +80,12 @@ absl::Status StagedCommunicator::Finish(const absl::Status& called,
   RETURN_IF_ERROR(called);
   RETURN_IF_ERROR(stream.Synchronize());
   std::vector<unsigned char> guard(kGuardBytes);
-  CheckCuda(cudaMemcpy(guard.data(), range.device + range.bytes, kGuardBytes,
-                       cudaMemcpyDeviceToHost));
+  Copy(guard.data(), range.device + range.bytes, kGuardBytes, stream);
   for (unsigned char byte : guard) {
     if (byte != kGuardByte) return absl::InternalError("wrote beyond the end");
   }
   if (range.bytes == 0) return absl::OkStatus();
-  CheckCuda(cudaMemcpy(range.host, range.device, range.bytes,
-                       cudaMemcpyDeviceToHost));
+  Copy(range.host, range.device, range.bytes, stream);
   return absl::OkStatus();
 }
 
@@ -98,8 +98,8 @@ absl::Status StagedCommunicator::AllGather(const void* send, void* recv,
   const int64_t place =
       static_cast<const char*>(send) - static_cast<const char*>(recv);
   if (place == rank() * bytes) sent.device = received.device + place;
-  Guard(received);
-  CopyIn(sent);
+  Guard(received, stream);
+  CopyIn(sent, stream);
   return Finish(
       inner_->AllGather(sent.device, received.device, bytes, stream, tag),
       received, stream);
@@ -116,14 +116,14 @@ absl::Status StagedCommunicator::ReduceScatter(const void* send, void* recv,
       static_cast<const char*>(recv) - static_cast<const char*>(send);
   const bool is_in_place = place == rank() * bytes;
   // Other slices lie behind the own one.
-  if (!is_in_place) Guard(received);
-  CopyIn(sent);
+  if (!is_in_place) Guard(received, stream);
+  CopyIn(sent, stream);
   if (!is_in_place) {
     return Finish(inner_->ReduceScatter(sent.device, received.device, elements,
                                         dtype, stream, tag),
                   received, stream);
   }
-  Guard(sent);
+  Guard(sent, stream);
   return Finish(inner_->ReduceScatter(sent.device,
                                       sent.device + std::max<int64_t>(place, 0),
                                       elements, dtype, stream, tag),
@@ -134,8 +134,8 @@ absl::Status StagedCommunicator::AllReduce(void* data, int64_t elements,
                                            DType dtype, device::Stream& stream,
                                            const CollectiveTag& tag) {
   const Range range = Received(data, elements * SizeOf(dtype));
-  Guard(range);
-  CopyIn(range);
+  Guard(range, stream);
+  CopyIn(range, stream);
   return Finish(inner_->AllReduce(range.device, elements, dtype, stream, tag),
                 range, stream);
 }
@@ -148,9 +148,9 @@ absl::Status StagedCommunicator::AllToAllV(const void* send,
                                            const CollectiveTag& tag) {
   const Range sent = Sent(send, EndOf(sends));
   const Range received = Received(recv, EndOf(recvs));
-  Guard(received);
-  CopyIn(sent);
-  CopyIn(received);  // what lies between segments
+  Guard(received, stream);
+  CopyIn(sent, stream);
+  CopyIn(received, stream);  // what lies between segments
   return Finish(inner_->AllToAllV(sent.device, sends, received.device, recvs,
                                   stream, tag),
                 received, stream);
@@ -160,8 +160,8 @@ absl::Status StagedCommunicator::Broadcast(void* data, int64_t bytes, int root,
                                            device::Stream& stream,
                                            const CollectiveTag& tag) {
   const Range range = Received(data, bytes);
-  Guard(range);
-  CopyIn(range);
+  Guard(range, stream);
+  CopyIn(range, stream);
   return Finish(inner_->Broadcast(range.device, bytes, root, stream, tag),
                 range, stream);
 }
@@ -169,7 +169,7 @@ absl::Status StagedCommunicator::Broadcast(void* data, int64_t bytes, int root,
 absl::Status StagedCommunicator::Barrier(device::Stream& stream,
                                          const CollectiveTag& tag) {
   const Range none = Received(nullptr, 0);
-  Guard(none);
+  Guard(none, stream);
   return Finish(inner_->Barrier(stream, tag), none, stream);
 }
 

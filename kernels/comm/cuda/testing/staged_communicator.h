@@ -76,9 +76,9 @@ class StagedCommunicator : public Communicator {
   Range Sent(const void* host, int64_t bytes) const;
   Range Received(void* host, int64_t bytes) const;
 
-  static void CopyIn(const Range& range);
+  static void CopyIn(const Range& range, device::Stream& stream);
   // Marks the bytes behind it.
-  static void Guard(const Range& range);
+  static void Guard(const Range& range, device::Stream& stream);
   // What `called` or else the device says; if that is OK, copies back.
   static absl::Status Finish(const absl::Status& called, const Range& range,
                              device::Stream& stream);
