@@ -82,6 +82,8 @@ struct ParamDecl {
   double init_std = 0;        // normal with this deviation; 0: as follows
   UniformRange init_uniform;  // used when init_std is 0; empty: constant
   double init_constant = 0;
+  // This row of dimension 0 begins at zero whatever the others do; -1: none.
+  int64_t init_zero_row = -1;
   // How the optimizer treats it; see parameter_groups.h.
   double weight_decay = 0;
   double learning_rate_scale = 1;

@@ -40,6 +40,9 @@ class DeclarationBuilder {
   // One that begins as `uniform` says.
   int UniformParam(const std::string& name, std::vector<int64_t> shape,
                    const UniformRange& uniform);
+  void BeginRowAtZero(int param, int64_t row) {
+    decl_.params[param].init_zero_row = row;
+  }
   // A norm's scale: ones.
   int Norm(const std::string& name, int64_t columns);
 

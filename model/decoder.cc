@@ -15,6 +15,7 @@ namespace weft::model {
 void DecoderBuilder::EmbeddingLayer() {
   out_.BeginLayer(LayerKind::kEmbedding, "embedding");
   table_ = Param("table", {s_.vocab, s_.hidden}, s_.init_std);
+  if (s_.padding_token >= 0) out_.BeginRowAtZero(table_, s_.padding_token);
   tokens_ = Value("tokens", s_.tokens, 1, DType::kI32);
   labels_ = Value("labels", s_.tokens, 1, DType::kI32);
   y_ = Activation("y", s_.tokens, s_.hidden);

@@ -97,7 +97,7 @@ void DecoderBuilder::Mamba() {
   const int projected = Activation("projected", t, m.projected_columns());
   const int conv = Activation("conv", t, m.conv_columns());
   const int scan = Activation("scan", t, m.inner());
-  const int gated_rstd = Value("gated_rstd", t, m.groups);
+  const int gated_rstd = Value("gated_rstd", t, m.norm_groups());
   const int gated = Activation("gated", t, m.inner());
   const int projected_grad =
       Activation("projected.grad", t, m.projected_columns());

@@ -209,6 +209,7 @@ MambaShape MambaOf(const v1::MambaConfig& mamba) {
   shape.chunk = Or(mamba.chunk_size(), 128);
   shape.conv_bias = !mamba.no_conv_bias();
   shape.projection_bias = mamba.projection_bias();
+  shape.one_norm = mamba.norm_over_all_groups();
   shape.dt_min = mamba.time_step_min();
   shape.dt_max = mamba.time_step_max();
   return shape;
@@ -294,7 +295,11 @@ Shape ShapeOf(const v1::TrainingJob& job) {
   shape.tie_embeddings = model.tie_embeddings();
   shape.norm_epsilon = Or(model.norm_epsilon(), 1e-5);
   shape.init_std = Or(model.init_std(), 0.02);
-  shape.layers = PatternOf(model).layers;
+  if (model.has_padding_token()) shape.padding_token = model.padding_token();
+  const Pattern pattern = PatternOf(model);
+  shape.layers = pattern.layers;
+  shape.has_groups = std::find(pattern.is_group.begin(), pattern.is_group.end(),
+                               true) != pattern.is_group.end();
   shape.unit_layers = UnitLayers(job);
   if (model.has_mla()) shape.mla = MlaOf(model.mla());
   if (model.has_moe()) FillMoe(model.moe(), &shape);

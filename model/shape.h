@@ -91,11 +91,14 @@ struct MambaShape {
   int64_t chunk = 0;
   bool conv_bias = true;
   bool projection_bias = false;  // of both projections
+  bool one_norm = false;         // over the channels of all groups
   double dt_min = 0;
   double dt_max = 0;  // 0: none
 
   // Of x, of z and of the scan's output.
   int64_t inner() const { return heads * head_dim; }
+  // Of the gated norm.
+  int64_t norm_groups() const { return one_norm ? 1 : groups; }
   // Of x, B and C.
   int64_t conv_columns() const { return inner() + 2 * groups * state_size; }
   // Of z, of what the convolution takes, and of the steps.
@@ -144,10 +147,12 @@ struct Shape {
   bool loss_mask = false;     // some tokens do not count as labels
   bool padding_mask = false;  // some tokens are padding
   bool tie_embeddings = false;
+  int64_t padding_token = -1;  // row of the table no look-up trains; -1: none
   double norm_epsilon = 1e-5;
   double rope_theta = 10000;
   double init_std = 0.02;
   std::vector<LayerBlocks> layers;  // decoder layers
+  bool has_groups = false;          // some layer is a group of its pattern
   std::vector<bool> unit_layers;    // for each, whether it is one; empty: all
   MambaShape mamba;
   DType compute_dtype = DType::kF32;   // parameters as read, activations

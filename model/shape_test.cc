@@ -1,6 +1,7 @@
 #include "model/shape.h"
 
 #include <cmath>
+#include <utility>
 
 #include "gtest/gtest.h"
 #include "model/small_shape.h"
@@ -188,6 +189,36 @@ TEST(ShapeTest, EpDefaultsToOneAndDenseLayersAreMarked) {
   const Shape shape = ShapeOf(job);
   EXPECT_EQ(shape.ep, 1);
   EXPECT_EQ(shape.layers, TransformerLayers({true, false, true}));
+}
+
+TEST(ShapeTest, PatternsSayWhetherTheyHaveGroups) {
+  v1::TrainingJob job = MoeJob();
+  v1::ModelConfig& model = *job.mutable_model();
+  for (const auto& [pattern, has_groups] :
+       {std::pair("M-", false), std::pair("[M]-", true),
+        std::pair("[M-]", true)}) {
+    model.set_pattern(pattern);
+    EXPECT_EQ(ShapeOf(job).has_groups, has_groups) << pattern;
+  }
+  model.clear_pattern();
+  EXPECT_TRUE(ShapeOf(job).has_groups);
+}
+
+TEST(ShapeTest, ANormIsOfEachGroupOrOfAll) {
+  v1::TrainingJob job = MoeJob();
+  v1::MambaConfig& mamba = *job.mutable_model()->mutable_mamba();
+  mamba.set_num_groups(3);
+  EXPECT_EQ(ShapeOf(job).mamba.norm_groups(), 3);
+  mamba.set_norm_over_all_groups(true);
+  EXPECT_EQ(ShapeOf(job).mamba.norm_groups(), 1);
+  EXPECT_EQ(ShapeOf(job).mamba.groups, 3);
+}
+
+TEST(ShapeTest, TheFirstRowCanBeThatOfPadding) {
+  v1::TrainingJob job = MoeJob();
+  EXPECT_EQ(ShapeOf(job).padding_token, -1);
+  job.mutable_model()->set_padding_token(0);
+  EXPECT_EQ(ShapeOf(job).padding_token, 0);
 }
 
 }  // namespace

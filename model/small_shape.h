@@ -32,6 +32,7 @@ inline Shape SmallShape() {
   shape.top_k = 2;
   shape.expert_ffn = 12;
   shape.layers = TransformerLayers({true, false, true});
+  shape.has_groups = true;
   shape.sequence = 10;
   shape.microbatch = 2;
   shape.tokens = 20;

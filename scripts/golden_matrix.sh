@@ -30,16 +30,6 @@ megatron_runs() {
   done
 }
 
-# Hugging Face's configurations that ask for what no field of a job says: MODEL
-# and the field that is refused. Mixers of these have one norm for the channels of
-# all groups.
-golden_refusals() {
-  if [[ ! -d "$REFERENCE_MODELS" ]]; then return 0; fi
-  echo "mamba2 n_groups"
-  echo "bamba mamba_n_groups"
-  echo "granitemoehybrid mamba_n_groups"
-}
-
 hugging_face_runs() {
   local order model size
   for model in mixtral qwen3_moe; do
@@ -62,7 +52,11 @@ hugging_face_runs() {
       if [[ "$model" == qwen2_moe ]]; then continue; fi
       echo "$model --schedule=$order --world=4 --ep=4"
     done
-    for model in deepseek_v3 nemotron_h; do
+    for model in mamba2 bamba; do
+      echo "$model --schedule=$order --world=1"
+      echo "$model --schedule=$order --world=2"
+    done
+    for model in deepseek_v3 granitemoehybrid nemotron_h; do
       echo "$model --schedule=$order --world=1"
       echo "$model --schedule=$order --world=2 --ep=2"
       echo "$model --schedule=$order --world=4 --ep=2"
@@ -83,23 +77,8 @@ golden_run() {
   return 1
 }
 
-# golden_refused FOLDER MODEL FIELD: prints what is said when it is not a refusal
-# that names the field.
-golden_refused() {
-  local folder="$1" model="$2" field="$3"
-  if ! weftctl --coordinator="$(address_of "$folder")" golden \
-    --work "$folder/data" "$REFERENCE_MODELS/$model" \
-    >"$folder/golden.txt" 2>&1 &&
-    grep -q "config.json: .*$field=" "$folder/golden.txt"; then
-    return 0
-  fi
-  echo "golden $model is not refused by its $field:"
-  cat "$folder/golden.txt"
-  return 1
-}
-
 # Runs all of them on a cluster of four workers. Fails when a check does not
-# hold, when nothing ran, or when what must be refused is not.
+# hold, or when nothing ran.
 golden_matrix() {
   source scripts/cluster.sh
   local folder="$WEFT_STATE/golden-matrix" line ran=0 rc=0
@@ -113,10 +92,6 @@ golden_matrix() {
     golden_run "$folder" "${run[@]}" </dev/null || rc=1
     ran=$((ran + 1))
   done < <(golden_runs)
-  while read -r line; do
-    read -r -a run <<<"$line"
-    golden_refused "$folder" "${run[@]}" </dev/null || rc=1
-  done < <(golden_refusals)
   stop_cluster "$folder" || rc=1
   say "$ran runs of reference models"
   ((ran > 0 && rc == 0))

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -155,7 +156,7 @@ void ReadHfDeepseekV3(HfReader& reader) {
   MustBe("scoring_func", "sigmoid", "scores are sigmoids", reader);
   MustBe("topk_method", "noaux_tc", "experts are chosen with a bias", reader);
   CheckSilu("hidden_act", reader);
-  CheckEmbeddingsAreTrained(reader);
+  ReadPaddingToken(/*absent=*/std::nullopt, reader);
   CheckDropout("attention_dropout", /*nullable=*/false, reader);
   // The code's file, and how it was run.
   TakeAll({"auto_map", "ep_size"}, reader);

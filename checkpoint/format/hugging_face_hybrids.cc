@@ -1,5 +1,6 @@
 // Readers of Mamba-2, Bamba, GraniteMoeHybrid and Nemotron-H.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -302,7 +303,7 @@ void ReadHfBamba(HfReader& reader) {
   reader.model.set_ffn_hidden_size(
       fields.Integer({"intermediate_size", 14336, 1, kMaxFfn}));
   CheckSilu("hidden_act", reader);
-  CheckEmbeddingsAreTrained(reader);
+  ReadPaddingToken(/*absent=*/0, reader);
   MustBe("mlp_bias", false, "feed-forward has no biases", reader);
   CheckDropout("attention_dropout", /*nullable=*/false, reader);
   if (fields.Number("z_loss_coefficient", 0) != 0) {
@@ -333,7 +334,7 @@ void ReadHfGraniteMoeHybrid(HfReader& reader) {
   model.set_logits_divisor(ReadMultiplier("logits_scaling", reader));
   MustBe("normalization_function", "rmsnorm", "norms are RMSNorms", reader);
   CheckSilu("hidden_act", reader);
-  CheckEmbeddingsAreTrained(reader);
+  ReadPaddingToken(/*absent=*/std::nullopt, reader);
   CheckDropout("attention_dropout", /*nullable=*/false, reader);
   // Of initial values.
   TakeAll({"init_method", "time_step_max", "time_step_min"}, reader);

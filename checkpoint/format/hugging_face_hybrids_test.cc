@@ -1,5 +1,6 @@
 // What ParseHfConfig makes of DeepSeek-V3 and of the families with Mamba-2.
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
@@ -152,6 +153,39 @@ TEST(HfHybridsTest, WithoutFieldsANemotronHIsItsFamilysDefault) {
                        top_k_normalization: TOP_K_NORMALIZATION_RENORMALIZED
                        scaling_factor: 1 expert_bias {} }
                  norm_epsilon: 1e-5)");
+}
+
+TEST(HfHybridsTest, OnlyNemotronHsMixersHaveANormForEachGroup) {
+  const auto mixer = [](const char* text, const char* field) {
+    return ModelOf(With(text, absl::StrCat("{\"", field, "\": 2}"))).mamba();
+  };
+  for (const auto& [text, field] :
+       {std::pair(kMamba2, "n_groups"), std::pair(kBamba, "mamba_n_groups"),
+        std::pair(kGraniteMoeHybrid, "mamba_n_groups")}) {
+    EXPECT_EQ(mixer(text, field).num_groups(), 2) << text;
+    EXPECT_TRUE(mixer(text, field).norm_over_all_groups()) << text;
+  }
+  EXPECT_FALSE(mixer(kNemotronH, "n_groups").norm_over_all_groups());
+}
+
+TEST(HfHybridsTest, WhichRowLookUpsDoNotTrain) {
+  const v1::ModelConfig bamba = ModelOf(With(kBamba, R"({"pad_token_id": 7})"));
+  EXPECT_EQ(bamba.padding_token(), 7);
+  EXPECT_FALSE(ModelOf(kBamba).has_padding_token());
+  // Bamba's is 0 where nothing is said.
+  const v1::ModelConfig absent = ModelOf(R"({"model_type": "bamba"})");
+  EXPECT_TRUE(absent.has_padding_token());
+  EXPECT_EQ(absent.padding_token(), 0);
+  EXPECT_EQ(ModelOf(With(kGraniteMoeHybrid, R"({"pad_token_id": -1})"))
+                .padding_token(),
+            159);
+  EXPECT_FALSE(
+      ModelOf(R"({"model_type": "granitemoehybrid"})").has_padding_token());
+  // These train every row.
+  EXPECT_FALSE(
+      ModelOf(With(kMamba2, R"({"pad_token_id": 7})")).has_padding_token());
+  EXPECT_FALSE(
+      ModelOf(With(kNemotronH, R"({"pad_token_id": 7})")).has_padding_token());
 }
 
 TEST(HfHybridsTest, AllMultipliersOfGraniteCount) {
@@ -377,10 +411,6 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Mixers, RefusedHybrid,
     ::testing::Values(
-        Refused{"OneNorm", kMamba2, "n_groups", "2",
-                "n_groups=2: 2 must be 1: this model_type has one norm"},
-        Refused{"OneNormOfBamba", kBamba, "mamba_n_groups", "2",
-                "mamba_n_groups=2: 2 must be 1"},
         Refused{"Groups", kNemotronH, "n_groups", "3",
                 "n_groups=3: 3 must divide mamba_num_heads, 8"},
         Refused{"Width", kMamba2, "expand", "3",
@@ -400,8 +430,8 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Hybrids, RefusedHybrid,
     ::testing::Values(
-        Refused{"Padding", kBamba, "pad_token_id", "0",
-                "pad_token_id=0: must be null: every row"},
+        Refused{"Padding", kBamba, "pad_token_id", "160",
+                "pad_token_id=160: must be an integer of -160 to 159"},
         Refused{"Rotated", kBamba, "partial_rotary_factor", "1.0",
                 "partial_rotary_factor=1.0: must be 0.5"},
         Refused{"ZLoss", kBamba, "z_loss_coefficient", "0.1",

@@ -65,13 +65,9 @@ void ReadMamba(const HfMamba& mamba, HfReader& reader) {
     fields.Refuse(mamba.groups.name,
                   absl::StrCat(read.num_groups(), " must divide ",
                                mamba.heads.name, ", ", read.num_heads()));
-  } else if (!mamba.norm_by_group && read.num_groups() > 1) {
-    fields.Refuse(mamba.groups.name,
-                  absl::StrCat(read.num_groups(),
-                               " must be 1: this model_type has one norm for "
-                               "the channels of all groups, and a mixer here "
-                               "one for each"));
   }
+  // With one group there is no difference.
+  read.set_norm_over_all_groups(!mamba.norm_by_group && read.num_groups() > 1);
   read.set_state_size(fields.Integer(mamba.state));
   read.set_conv_width(fields.Integer(mamba.conv));
   read.set_chunk_size(fields.Integer(mamba.chunk));

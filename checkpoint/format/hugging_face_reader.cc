@@ -24,6 +24,20 @@ void ReadWidths(const HfWidths& absent, HfReader& reader) {
   model.set_norm_epsilon(epsilon);
 }
 
+void ReadPaddingToken(std::optional<int64_t> absent, HfReader& reader) {
+  constexpr char kName[] = "pad_token_id";
+  const int64_t vocab = reader.model.vocab_size();
+  std::optional<int64_t> token = absent;
+  if (reader.fields.IsNull(kName)) {
+    reader.fields.Take(kName);
+    token.reset();
+  } else if (reader.fields.IsGiven(kName)) {
+    token = reader.fields.Integer({kName, 0, -vocab, vocab - 1});
+  }
+  if (!token.has_value()) return;
+  reader.model.set_padding_token(*token < 0 ? *token + vocab : *token);
+}
+
 void ReadNumLayers(int64_t absent, HfReader& reader) {
   reader.model.set_num_layers(
       reader.fields.Integer({"num_hidden_layers", absent, 1, 1024}));
@@ -107,11 +121,6 @@ void CheckSilu(const char* name, HfReader& reader) {
   if (activation != nullptr && *activation != "silu") {
     reader.fields.Refuse(name, "must be \"silu\"");
   }
-}
-
-// The library keeps look-ups from training the row of a padding token.
-void CheckEmbeddingsAreTrained(HfReader& reader) {
-  MustBeNull("pad_token_id", "every row of the embedding is trained", reader);
 }
 
 void CheckRouterLoss(HfReader& reader) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,10 @@ struct HfWidths {
   double epsilon;
 };
 void ReadWidths(const HfWidths& absent, HfReader& reader);
+
+// pad_token_id, the row of the embedding that look-ups do not train, with what
+// it is when it is absent. One below zero counts from the last row, -1, on.
+void ReadPaddingToken(std::optional<int64_t> absent, HfReader& reader);
 
 // num_hidden_layers.
 void ReadNumLayers(int64_t absent, HfReader& reader);
@@ -113,7 +118,6 @@ void TakeAll(std::initializer_list<const char*> names, HfReader& reader);
 
 // Checks of fields that many families have.
 void CheckSilu(const char* name, HfReader& reader);
-void CheckEmbeddingsAreTrained(HfReader& reader);
 void CheckRouterLoss(HfReader& reader);
 void CheckDropout(const char* name, bool nullable, HfReader& reader);
 

@@ -1,5 +1,6 @@
 // Readers of Llama, Mixtral, Qwen2-MoE and Qwen3-MoE.
 #include <cstdint>
+#include <optional>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -110,7 +111,7 @@ void ReadQwen(const Qwen& absent, HfReader& reader) {
                                   : v1::TOP_K_NORMALIZATION_RAW);
   CheckRouterLoss(reader);
   CheckSilu("hidden_act", reader);
-  CheckEmbeddingsAreTrained(reader);
+  ReadPaddingToken(/*absent=*/std::nullopt, reader);
   // Where windows are not in use, their width does nothing.
   TakeAll({"sliding_window"}, reader);
   MustBe("use_sliding_window", false, kNoWindows, reader);
@@ -138,7 +139,7 @@ void ReadHfLlama(HfReader& reader) {
       fields.Integer({"intermediate_size", 11008, 1, kMaxFfn}));
   CheckSilu("hidden_act", reader);
   MustBe("mlp_bias", false, "feed-forward has no biases", reader);
-  CheckEmbeddingsAreTrained(reader);
+  ReadPaddingToken(/*absent=*/std::nullopt, reader);
   CheckFullAttention(reader);
   CheckDropout("attention_dropout", /*nullable=*/true, reader);
 }
@@ -159,7 +160,7 @@ void ReadHfMixtral(HfReader& reader) {
     fields.Refuse("router_jitter_noise", "must be 0: no noise is added");
   }
   CheckSilu("hidden_act", reader);
-  CheckEmbeddingsAreTrained(reader);
+  ReadPaddingToken(/*absent=*/std::nullopt, reader);
   MustBeNull("sliding_window", kNoWindows, reader);
   CheckFullAttention(reader);
   CheckDropout("attention_dropout", /*nullable=*/false, reader);

@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -102,12 +101,6 @@ struct Found {
   std::string prefix;
 };
 
-bool HasGroups(const model::Shape& shape) {
-  return absl::c_any_of(shape.layers, [](const model::LayerBlocks& blocks) {
-    return blocks.size() > 1;
-  });
-}
-
 // The number behind `prefix`, which is taken off `param` with it and a dot.
 std::optional<int64_t> TakeNumber(absl::string_view prefix,
                                   absl::string_view& param) {
@@ -124,7 +117,7 @@ std::optional<int64_t> TakeNumber(absl::string_view prefix,
 }
 
 Found FindRule(const model::Shape& shape, absl::string_view param) {
-  if (param == kUngroupedNorm.param && !HasGroups(shape)) {
+  if (param == kUngroupedNorm.param && !shape.has_groups) {
     return {&kUngroupedNorm, ""};
   }
   const std::optional<int64_t> depth = TakeNumber("mtp.", param);

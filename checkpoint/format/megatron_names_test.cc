@@ -100,10 +100,11 @@ TEST(MegatronTensorsTest, WithoutGroupsTheLastNormHasAnotherName) {
   norm.name = "head.norm";
   norm.shape = {4};
   shape.layers = {{model::BlockKind::kAttention}, {model::BlockKind::kExperts}};
+  shape.has_groups = false;
   ASSERT_OK_AND_ASSIGN(auto slices, MegatronTensorsOf(shape, norm));
   EXPECT_EQ(slices[0].name, "decoder.final_norm.weight");
-  shape.layers.push_back(
-      {model::BlockKind::kAttention, model::BlockKind::kExperts});
+  // A group may be of one symbol, as in "[*][E]".
+  shape.has_groups = true;
   ASSERT_OK_AND_ASSIGN(slices, MegatronTensorsOf(shape, norm));
   EXPECT_EQ(slices[0].name, "decoder.final_layernorm.weight");
 }

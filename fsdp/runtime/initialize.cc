@@ -1,5 +1,8 @@
 #include "fsdp/runtime/initialize.h"
 
+#include <algorithm>
+#include <cstdint>
+
 #include "kernels/ops/elementwise/elementwise.h"
 #include "kernels/ops/random/random.h"
 
@@ -17,6 +20,19 @@ void FillUniform(const ops::RandomRange& range, const UniformRange& uniform,
   ops::RandomUniform(args, stream);
 }
 
+// Zeros where `zeros` and `range`, whose elements begin at `out`, meet.
+void FillZeros(const ops::RandomRange& range, const Range& zeros,
+               const device::Tensor& out, device::Stream& stream) {
+  const int64_t begin = std::max<int64_t>(range.begin, zeros.begin);
+  const int64_t end = std::min<int64_t>(range.end, zeros.end);
+  if (begin >= end) return;
+  ops::FillArgs fill;
+  fill.count = end - begin;
+  fill.value = 0;
+  fill.out = out + (begin - range.begin);
+  ops::Fill(fill, stream);
+}
+
 void InitializeSegment(const InitializeArgs& args, const Segment& segment,
                        const device::Tensor& out, device::Stream& stream) {
   const Parameter& param = args.parameters[segment.param];
@@ -31,6 +47,7 @@ void InitializeSegment(const InitializeArgs& args, const Segment& segment,
     normal.stddev = static_cast<float>(param.init_std);
     normal.out = out.f32();
     ops::RandomNormal(normal, stream);
+    FillZeros(range, param.init_zeros, out, stream);
     return;
   }
   if (!param.init_uniform.empty()) {

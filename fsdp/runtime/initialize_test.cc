@@ -1,5 +1,6 @@
 #include "fsdp/runtime/initialize.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -121,6 +122,32 @@ TEST(InitializeTest, AParameterCanBeginUniform) {
   const std::vector<float> slice = WeightsOf(2, 1, false, kSeed, parameters);
   joined.insert(joined.end(), slice.begin(), slice.end());
   EXPECT_EQ(joined, whole);
+}
+
+TEST(InitializeTest, SomeElementsCanBeginAtZero) {
+  const std::vector<float> whole = WeightsOf(1, 0, true, kSeed, 0);
+  std::vector<Parameter> parameters = Parameters(0);
+  parameters[0].init_zeros = {3, 9};
+  std::vector<float> expected = whole;
+  std::fill(expected.begin() + 3, expected.begin() + 9, 0.0f);
+  EXPECT_EQ(WeightsOf(1, 0, true, kSeed, parameters), expected);
+
+  // Of a part that begins at element 5, and in slices that cut them in two.
+  parameters[0].global_begin = 5;
+  std::vector<float> part = WeightsOf(1, 0, true, kSeed, parameters);
+  EXPECT_EQ(std::vector<float>(part.begin(), part.begin() + 8),
+            std::vector<float>(expected.begin() + 5, expected.begin() + 13));
+  parameters[0].global_begin = 0;
+  parameters[0].init_zeros = {14, 18};
+  std::vector<float> joined;
+  for (int rank = 0; rank < 4; ++rank) {
+    const std::vector<float> slice =
+        WeightsOf(4, rank, false, kSeed, parameters);
+    joined.insert(joined.end(), slice.begin(), slice.end());
+  }
+  expected = whole;
+  std::fill(expected.begin() + 14, expected.begin() + 18, 0.0f);
+  EXPECT_EQ(joined, expected);
 }
 
 }  // namespace

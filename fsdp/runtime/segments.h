@@ -37,6 +37,9 @@ struct Parameter {
   double init_std = 0;        // normal with this deviation; 0: as follows
   UniformRange init_uniform;  // used when init_std is 0; empty: constant
   double init_constant = 0;
+  // Elements of the whole model's parameter that begin at zero whatever the
+  // others do.
+  Range init_zeros;
   double weight_decay = 0;
   double learning_rate_scale = 1;
 };

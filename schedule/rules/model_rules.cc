@@ -225,6 +225,13 @@ Finding CheckMambaTimeSteps(const Job& job) {
       " is above model.mamba.time_step_max=", mamba.time_step_max());
 }
 
+Finding CheckPaddingToken(const Job& job) {
+  const v1::ModelConfig& model = job.model();
+  if (model.padding_token() < model.vocab_size()) return {};
+  return absl::StrCat("model.padding_token=", model.padding_token(),
+                      " is not below model.vocab_size=", model.vocab_size());
+}
+
 Finding CheckSharedGate(const Job& job) {
   const v1::MoeConfig& moe = job.model().moe();
   if (!moe.shared_expert_gate() || moe.shared_expert_hidden_size() > 0) {
@@ -269,6 +276,8 @@ constexpr RelationRule kRules[] = {
      "a divisor of num_heads", CheckMambaGroups},
     {"model.mamba.time_step_min", "model.mamba.time_step_max",
      "at most time_step_max", CheckMambaTimeSteps},
+    {"model.padding_token", "model.vocab_size", "0 to vocab_size - 1",
+     CheckPaddingToken},
     {"model.moe.shared_expert_gate", "model.moe.shared_expert_hidden_size",
      "false without a shared expert", CheckSharedGate},
 };

@@ -39,6 +39,7 @@ constexpr RangeRule kRangeRules[] = {
     {"model.embedding_multiplier", kDefault, kTiny, 1e30},
     {"model.residual_multiplier", kDefault, kTiny, 1e30},
     {"model.logits_divisor", kDefault, kTiny, 1e30},
+    {"model.padding_token", kValue, 0, 1048575},
     {"model.mla.q_lora_rank", kValue, 0, 65536},
     {"model.mla.kv_lora_rank", kRefused, 1, 65536},
     {"model.mla.qk_nope_head_dim", kRefused, 1, 1024},

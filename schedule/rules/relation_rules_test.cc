@@ -96,6 +96,9 @@ std::vector<RelationCase> ModelCases() {
       {"model { mamba { num_heads: 4 head_dim: 8 num_groups: 2 state_size: 8 "
        "time_step_min: 0.5 time_step_max: 0.25 } }",
        "model.mamba.time_step_min", "at most", "min=0.5 is above"},
+      {"model { vocab_size: 29 padding_token: 29 }", "model.padding_token",
+       "0 to vocab_size - 1",
+       "padding_token=29 is not below model.vocab_size=29"},
       {"model { num_layers: 0 } parallel { ep: 1 }", "model.num_layers",
        "set without", "num_layers is not set and neither is model.pattern"},
       {"model { pattern: '*E' num_layers: 3 }", "model.num_layers", "0, or the",

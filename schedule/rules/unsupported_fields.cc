@@ -6,8 +6,6 @@ namespace {
 
 constexpr UnsupportedField kUnsupportedFields[] = {
     {"model.mtp"},
-    {"model.mamba.norm_over_all_groups"},
-    {"model.padding_token"},
     {"model.moe.overlap_shared_expert"},
 };
 

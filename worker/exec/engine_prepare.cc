@@ -238,6 +238,11 @@ void EngineImpl::DescribeParameters() {
     parameter.init_std = decl.init_std;
     parameter.init_uniform = decl.init_uniform;
     parameter.init_constant = decl.init_constant;
+    if (decl.init_zero_row >= 0) {
+      const int64_t row = decl.local_elements() / decl.local_shape[0];
+      parameter.init_zeros = {decl.init_zero_row * row,
+                              (decl.init_zero_row + 1) * row};
+    }
     parameter.weight_decay = decl.weight_decay;
     parameter.learning_rate_scale = decl.learning_rate_scale;
     parameters_.push_back(std::move(parameter));

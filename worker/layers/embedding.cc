@@ -30,6 +30,7 @@ absl::Status EmbeddingWgrad(const NodeContext& ctx, device::Stream& stream) {
   sum.scratch = ctx.i32(args::kWScratch);
   sum.d_table = ctx.grads[args::kTable].data;
   sum.accumulate = ctx.grads[args::kTable].accumulate;
+  sum.untrained_id = ctx.shape->padding_token;
   sum.factor = static_cast<float>(ctx.shape->embedding_multiplier);
   ops::EmbeddingBackward(sum, stream);
   return absl::OkStatus();

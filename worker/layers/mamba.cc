@@ -27,7 +27,7 @@ ops::CausalConvShape ConvShape(const model::Shape& s) {
 }
 
 ops::GatedNormShape NormShape(const model::Shape& s) {
-  return {s.tokens, s.mamba.inner(), s.mamba.groups,
+  return {s.tokens, s.mamba.inner(), s.mamba.norm_groups(),
           s.mamba.projected_columns()};
 }
 

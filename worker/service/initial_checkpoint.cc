@@ -91,6 +91,10 @@ std::string YarnText(const Shape& shape) {
                       Text(yarn.mscale_all_dim), "]");
 }
 
+std::string PaddingTokenText(const Shape& shape) {
+  return shape.padding_token < 0 ? "none" : Text(shape.padding_token);
+}
+
 // What makes a model another one, as its fields are called.
 struct Field {
   const char* name;
@@ -119,6 +123,10 @@ constexpr Field kFields[] = {
      [](const Shape& s) { return Text(!s.mamba.conv_bias); }},
     {"mamba.projection_bias",
      [](const Shape& s) { return Text(s.mamba.projection_bias); }},
+    {"mamba.norm_over_all_groups",
+     [](const Shape& s) {
+       return Text(s.mamba.norm_groups() != s.mamba.groups);
+     }},
     {"mamba.time_step_min",
      [](const Shape& s) { return Text(s.mamba.dt_min); }},
     {"mamba.time_step_max",
@@ -160,6 +168,7 @@ constexpr Field kFields[] = {
      [](const Shape& s) { return Text(s.shared_gate); }},
     {"dense_layers", &DenseLayersText},
     {"tie_embeddings", [](const Shape& s) { return Text(s.tie_embeddings); }},
+    {"padding_token", &PaddingTokenText},
     {"norm_epsilon", [](const Shape& s) { return Text(s.norm_epsilon); }},
 };
 

@@ -95,6 +95,7 @@ TEST(CheckSameModelTest, EveryFieldThatDiffersIsNamedWithBothValues) {
       {"dense_layers: 2", "model.dense_layers=[0], the checkpoint has [0, 2]"},
       {"tie_embeddings: true",
        "model.tie_embeddings=false, the checkpoint has true"},
+      {"padding_token: 0", "model.padding_token=none, the checkpoint has 0"},
       {"norm_epsilon: 1.00000001e-5",
        "model.norm_epsilon=1e-05, the checkpoint has 1.00000001"},
   };
@@ -116,6 +117,24 @@ TEST(CheckSameModelTest, APatternIsComparedBeforeSizes) {
                HasSubstr("model.pattern=[*-][*E][*E], the checkpoint has "
                          "MMM")));
   EXPECT_OK(CheckSameModel(Job(), ModelWith("pattern: '[*-][*E][*E]'")));
+}
+
+TEST(CheckSameModelTest, TheNormOfAllGroupsIsThatOfEachWhereThereIsOne) {
+  const auto mixer = [](int groups, bool one_norm) {
+    v1::ModelConfig model = ModelWith("mamba { num_heads: 4 head_dim: 8 }");
+    model.mutable_mamba()->set_num_groups(groups);
+    model.mutable_mamba()->set_norm_over_all_groups(one_norm);
+    return model;
+  };
+  v1::TrainingJob job = Job();
+  *job.mutable_model() = mixer(2, true);
+  EXPECT_OK(CheckSameModel(job, mixer(2, true)));
+  EXPECT_THAT(CheckSameModel(job, mixer(2, false)),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("model.mamba.norm_over_all_groups=true, the "
+                                 "checkpoint has false")));
+  *job.mutable_model() = mixer(1, true);
+  EXPECT_OK(CheckSameModel(job, mixer(1, false)));
 }
 
 TEST(CheckSameModelTest, LatentAttentionIsComparedFieldByField) {

@@ -25,7 +25,8 @@ int64_t EmbeddingBackwardScratchElements(int64_t tokens, int64_t vocab);
 
 // d_table[v] = factor * sum of d_out[t] over the tokens t with ids[t] == v,
 // ascending.
-// Rows of ids that do not occur are zero-filled, or left with `accumulate`.
+// Rows of ids that do not occur are zero-filled, or left with `accumulate`; so
+// is that of untrained_id.
 // Requires: 0 <= ids < vocab; tokens < 2^31.
 struct EmbeddingBackwardArgs {
   int64_t tokens = 0;
@@ -37,6 +38,7 @@ struct EmbeddingBackwardArgs {
   bool accumulate = false;
   int32_t* scratch = nullptr;
   float factor = 1.0f;
+  int64_t untrained_id = -1;  // -1: none
 };
 void EmbeddingBackward(const EmbeddingBackwardArgs& args,
                        device::Stream& stream);

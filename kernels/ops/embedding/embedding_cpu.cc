@@ -77,7 +77,7 @@ void EmbeddingBackward(const EmbeddingBackwardArgs& args,
   int32_t begin = 0;
   for (int64_t v = 0; v < args.vocab; ++v) {
     const int32_t count = ends[v] - begin;
-    if (count > 0) {
+    if (count > 0 && v != args.untrained_id) {
       WithElementType(args.d_out.dtype, [&](auto type) {
         SumRow<decltype(type)>(args, tokens_of + begin, count, v);
       });

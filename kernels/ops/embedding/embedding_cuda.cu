@@ -110,7 +110,7 @@ struct IdSum {
   }
 
   __device__ void Write() {
-    if (left() <= 0) return;
+    if (left() <= 0 || id == args.untrained_id) return;
     Out* to = Elements<Out>(args.d_table) + id * args.hidden + column;
 #pragma unroll
     for (float& sum : sums.v) sum *= args.factor;

@@ -107,6 +107,25 @@ TEST_P(Embedding, BackwardAddsTokensInOrder) {
   EXPECT_TRUE(SameBits(Backward(d_out, initial, true), sum));
 }
 
+TEST_P(Embedding, ARowCanBeLeftUntrained) {
+  if (ids_.empty()) return;
+  const int64_t id = ids_[ids_.size() / 2];
+  const Floats d_out = RandomFloats(tokens() * c_.hidden, 2);
+  const Floats initial = RandomFloats(c_.vocab * c_.hidden, 3);
+  for (const bool accumulate : {false, true}) {
+    Floats expected = Backward(d_out, initial, accumulate);
+    for (int64_t i = id * c_.hidden; i < (id + 1) * c_.hidden; ++i) {
+      expected[i] = accumulate ? initial[i] : 0;
+    }
+    Ints scratch(EmbeddingBackwardScratchElements(tokens(), c_.vocab));
+    Floats d_table = accumulate ? initial : Unwritten(initial.size());
+    EmbeddingBackward({tokens(), c_.vocab, c_.hidden, ids_.data(), d_out.data(),
+                       d_table.data(), accumulate, scratch.data(), 1.0f, id},
+                      InlineStream());
+    EXPECT_TRUE(SameBits(d_table, expected)) << accumulate;
+  }
+}
+
 TEST_P(Embedding, FactorScalesRowsAndSums) {
   const Floats table = RandomFloats(c_.vocab * c_.hidden, 1);
   const Floats d_out = RandomFloats(tokens() * c_.hidden, 2);

@@ -60,6 +60,7 @@ model::MambaShape MakeMamba(const SmallShape& small) {
   mamba.chunk = 2;
   mamba.conv_bias = small.mamba_options;
   mamba.projection_bias = small.mamba_options;
+  mamba.one_norm = !small.mamba_options;
   if (small.mamba_options) {
     mamba.dt_min = 0.01;
     mamba.dt_max = 3;

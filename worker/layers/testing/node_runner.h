@@ -32,7 +32,8 @@ struct SmallShape {
   bool qk_norm = false;
   // Mamba-2 mixers take the place of attention, and one is a layer of its own.
   bool mamba = false;
-  // Biases of the convolution and of both projections, and limits of steps.
+  // Biases of the convolution and of both projections, limits of steps, and a
+  // norm for each group; else one for all.
   bool mamba_options = true;
   // Parameters, activations and gradients in bf16.
   bool bf16 = false;
