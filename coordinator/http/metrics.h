@@ -5,7 +5,7 @@
 //
 // Series of a job carry its id as `job_id` (`job` is Prometheus' own name for a
 // group of targets) and go away some time after the job has ended, series of a
-// worker some time after it was lost.
+// worker some time after it was lost, or at once when it was stopped.
 #ifndef WEFT_COORDINATOR_HTTP_METRICS_H_
 #define WEFT_COORDINATOR_HTTP_METRICS_H_
 
@@ -121,7 +121,8 @@ inline constexpr MetricSpec kPeakBytes = {
 // The cluster.
 inline constexpr MetricSpec kWorkerUp = {
     "weft_worker_up", MetricType::kGauge, "", "worker",
-    "1 while the worker is attached, 0 after it was lost"};
+    "1 while the worker is attached, 0 after it was lost; absent after it was "
+    "stopped"};
 inline constexpr MetricSpec kWorkerRestarts = {
     "weft_worker_restarts_total", MetricType::kCounter, "", "worker",
     "Times the worker came back as another process"};
