@@ -139,29 +139,23 @@ void Dispatcher::OnMessage(SessionId session, const AttachRequest& message) {
   outbox_.Run();
 }
 
-void Dispatcher::OnDetached(SessionId session, absl::string_view why) {
+bool Dispatcher::OnDetached(SessionId session, absl::string_view why) {
   {
     MutexLock lock(&mu_);
     Member* member = members_.FindAttached(session);
-    if (member == nullptr) return;
+    if (member == nullptr) return false;
     LoseLocked(*member, why, absl::OkStatus());
     SettleLocked();
   }
   outbox_.Run();
+  return true;
 }
 
 void Dispatcher::OnLeft(SessionId session) {
-  {
-    MutexLock lock(&mu_);
-    Member* member = members_.FindAttached(session);
-    if (member == nullptr) return;
-    LoseLocked(*member, "it was stopped", absl::OkStatus());
-    if (options_.observer != nullptr) {
-      options_.observer->OnWorkerForgotten(member->id());
-    }
-    SettleLocked();
-  }
-  outbox_.Run();
+  MutexLock lock(&mu_);
+  const Member* member = members_.FindLost(session);
+  if (member == nullptr || options_.observer == nullptr) return;
+  options_.observer->OnWorkerForgotten(member->id());
 }
 
 std::vector<v1::Worker> Dispatcher::ListWorkers() {

@@ -96,9 +96,10 @@ class Dispatcher {
   absl::StatusOr<SessionId> Attach(const worker::v1::Register& info,
                                    std::shared_ptr<WorkerLink> link);
   void OnMessage(SessionId session, const worker::v1::AttachRequest& message);
-  void OnDetached(SessionId session, absl::string_view why);
-  // A worker has ended its stream itself, as one does that is stopped. It
-  // counts as lost, but observers do not wait for it to come back.
+  // Returns whether the worker was attached until now.
+  bool OnDetached(SessionId session, absl::string_view why);
+  // A worker that is detached had ended its stream itself, as one does that is
+  // stopped. It counts as lost, but observers do not wait for it.
   void OnLeft(SessionId session);
   std::vector<v1::Worker> ListWorkers();
   // All but the fields about the coordinator itself.

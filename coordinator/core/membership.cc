@@ -156,6 +156,13 @@ Member* Membership::FindAttached(absl::string_view worker_id) {
   return &it->second;
 }
 
+const Member* Membership::FindLost(SessionId session) const {
+  for (const auto& [id, member] : members_) {
+    if (member.session == session && !member.is_attached()) return &member;
+  }
+  return nullptr;
+}
+
 void Membership::Hear(Member& member) {
   member.last_heartbeat = options_.clock->Now();
   member.last_heard_ns = options_.clock->MonotonicNanos();

@@ -73,6 +73,8 @@ class Membership {
   // Null when there is none, or when it is not attached.
   Member* FindAttached(SessionId session);
   Member* FindAttached(absl::string_view worker_id);
+  // Null when there is none, or when it has come back.
+  const Member* FindLost(SessionId session) const;
 
   // Notes a sign of life.
   void Hear(Member& member);

@@ -87,7 +87,7 @@ class FakeLink : public WorkerLink {
   std::optional<absl::Status> closed_ ABSL_GUARDED_BY(mu_);
 };
 
-// Notes what is told of workers.
+// Notes what is told of workers. Thread-safe.
 class WorkerObserver : public JobObserver {
  public:
   void OnJobState(const v1::Job&) override {}
@@ -97,13 +97,26 @@ class WorkerObserver : public JobObserver {
   void OnQueue(int) override {}
   void OnWorker(const v1::Worker& worker) override {
     const bool is_lost = worker.state() == v1::WORKER_STATE_LOST;
-    news.push_back(worker.id() + (is_lost ? " is lost" : " is there"));
+    Note(worker.id() + (is_lost ? " is lost" : " is there"));
   }
   void OnWorkerForgotten(absl::string_view id) override {
-    news.push_back(std::string(id) + " is forgotten");
+    Note(std::string(id) + " is forgotten");
   }
 
-  std::vector<std::string> news;
+  // What has been told since the last call.
+  std::vector<std::string> Take() {
+    MutexLock lock(&mu_);
+    return std::exchange(news_, {});
+  }
+
+ private:
+  void Note(std::string what) {
+    MutexLock lock(&mu_);
+    news_.push_back(std::move(what));
+  }
+
+  Mutex mu_;
+  std::vector<std::string> news_ ABSL_GUARDED_BY(mu_);
 };
 
 // A worker as the dispatcher sees it, played by a test.
@@ -192,7 +205,10 @@ class FakeWorker {
   // The stream breaks, as when the process is killed.
   void Break() { dispatcher_.OnDetached(session_, "its stream broke"); }
   // The worker ends its stream, as when the process is stopped.
-  void Leave() { dispatcher_.OnLeft(session_); }
+  void Leave() {
+    dispatcher_.OnDetached(session_, "it ended its stream");
+    dispatcher_.OnLeft(session_);
+  }
 
   std::optional<absl::Status> closed() { return link_->closed(); }
 

@@ -126,7 +126,11 @@ class AttachReactor : public AttachStream {
 
   void OnReadDone(bool ok) override {
     if (!ok) {
-      if (session_.has_value()) Detach();
+      if (session_.has_value()) {
+        has_left_ = dispatcher_.OnDetached(
+            *session_, context_.IsCancelled() ? "its connection broke"
+                                              : "it ended its stream");
+      }
       // A message that does not parse ends the reads as well.
       link_->Close(session_.has_value()
                        ? absl::OkStatus()
@@ -149,6 +153,8 @@ class AttachReactor : public AttachStream {
   void OnCancel() override {}
 
   void OnDone() override {
+    // Whether the connection broke is certain only now.
+    if (has_left_ && !context_.IsCancelled()) dispatcher_.OnLeft(*session_);
     link_->Unbind();
     delete this;
   }
@@ -166,19 +172,12 @@ class AttachReactor : public AttachStream {
     return session.status();
   }
 
-  void Detach() {
-    if (context_.IsCancelled()) {
-      dispatcher_.OnDetached(*session_, "its connection broke");
-    } else {
-      dispatcher_.OnLeft(*session_);
-    }
-  }
-
   Dispatcher& dispatcher_;
   CallbackServerContext& context_;
   const std::shared_ptr<StreamLink> link_;  // the dispatcher holds it too
   AttachRequest request_;
   std::optional<SessionId> session_;  // once registered
+  bool has_left_ = false;             // its reads ended while it was attached
   grpc::Alarm register_deadline_;
 };
 

@@ -40,6 +40,7 @@ class GrpcServerTest : public ::testing::Test {
     options.store = store_.get();
     options.compiler = &compiler_;
     options.artifacts_dir = "/artifacts";
+    options.observer = &observer_;
     options.random = [this] { return next_random_++; };
     options.watch.log_size = 8;
     dispatcher_ = *Dispatcher::Create(std::move(options));
@@ -86,6 +87,17 @@ class GrpcServerTest : public ::testing::Test {
     return job;
   }
 
+  // Waits until this is the last that was told of workers.
+  void AwaitNews(const std::string& expected) {
+    std::string last;
+    const auto deadline = DeadlineAfter(absl::Seconds(30));
+    do {
+      for (std::string& news : observer_.Take()) last = std::move(news);
+      std::this_thread::yield();
+    } while (last != expected && std::chrono::steady_clock::now() < deadline);
+    EXPECT_EQ(last, expected);
+  }
+
   // Every byte of the store's files.
   std::string StoreBytes() {
     std::ostringstream bytes;
@@ -121,6 +133,7 @@ class GrpcServerTest : public ::testing::Test {
 
   FakeClock clock_;
   FakePlanCompiler compiler_;
+  WorkerObserver observer_;
   uint32_t next_random_ = 0x1000;
   std::filesystem::path folder_;
   std::unique_ptr<SqliteStore> store_;

@@ -64,8 +64,9 @@ TEST_F(GrpcServerTest, AWorkerThatEndsItsStreamHasLeft) {
   Start(*worker);
   worker->Leave();
   EXPECT_EQ(Await(job.id(), v1::JOB_STATE_FAILED).message(),
-            "rank 0 (worker w-0) was lost: it was stopped");
+            "rank 0 (worker w-0) was lost: it ended its stream");
   EXPECT_TRUE(worker->Finish().ok());
+  AwaitNews("w-0 is forgotten");
 }
 
 TEST_F(GrpcServerTest, ASilentWorkerLosesItsStream) {
