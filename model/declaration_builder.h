@@ -40,6 +40,11 @@ class DeclarationBuilder {
   // One that begins as `uniform` says.
   int UniformParam(const std::string& name, std::vector<int64_t> shape,
                    const UniformRange& uniform);
+  // Nodes read it in fp32 whatever the others are read in.
+  int InFp32(int param) {
+    decl_.params[param].dtype = DType::kF32;
+    return param;
+  }
   void BeginRowAtZero(int param, int64_t row) {
     decl_.params[param].init_zero_row = row;
   }

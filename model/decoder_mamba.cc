@@ -46,12 +46,15 @@ DecoderBuilder::MambaParams DecoderBuilder::DeclareMambaParams() {
     p.conv_b = out_.UniformParam("conv_bias", {m.conv_columns()},
                                  {-bound, bound, UniformMap::kIdentity});
   }
-  p.dt_bias = out_.UniformParam("dt_bias", {m.heads},
-                                {std::log(kLeastStep), std::log(kLargestStep),
-                                 UniformMap::kInverseSoftplusOfExp});
-  p.a_log = out_.UniformParam("A_log", {m.heads},
-                              {1, kLargestRate, UniformMap::kLog});
-  p.d = out_.Norm("D", m.heads);
+  // bf16 has a step of 2^-5 where dt_bias lies: products of many decays, and
+  // updates that add up, need more.
+  p.dt_bias = out_.InFp32(
+      out_.UniformParam("dt_bias", {m.heads},
+                        {std::log(kLeastStep), std::log(kLargestStep),
+                         UniformMap::kInverseSoftplusOfExp}));
+  p.a_log = out_.InFp32(out_.UniformParam("A_log", {m.heads},
+                                          {1, kLargestRate, UniformMap::kLog}));
+  p.d = out_.InFp32(out_.Norm("D", m.heads));
   p.gated_norm = out_.Norm("gated_norm", m.inner());
   p.out_w = Param("out_proj", {s_.hidden, m.inner()}, ResidualStd());
   if (m.projection_bias) {

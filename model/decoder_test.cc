@@ -166,6 +166,22 @@ Shape MambaShapeOf(bool biases) {
   return shape;
 }
 
+TEST(DecoderTest, TheRecurrenceIsReadInFp32WhateverTheRestIs) {
+  Shape shape = MambaShapeOf(true);
+  shape.compute_dtype = DType::kBf16;
+  shape.gradient_dtype = DType::kBf16;
+  int wide = 0;
+  for (const ParamDecl& param : DeclareDecoder(shape).params) {
+    const bool is_wide = param.name == "layers.0.A_log" ||
+                         param.name == "layers.0.D" ||
+                         param.name == "layers.0.dt_bias";
+    EXPECT_EQ(param.dtype, is_wide ? DType::kF32 : DType::kBf16) << param.name;
+    EXPECT_EQ(param.gradient_dtype, DType::kBf16) << param.name;
+    wide += is_wide;
+  }
+  EXPECT_EQ(wide, 3);
+}
+
 std::map<std::string, ParamDecl> MixerParams(const Shape& shape) {
   std::map<std::string, ParamDecl> params;
   for (const ParamDecl& param : DeclareDecoder(shape).params) {

@@ -13,18 +13,30 @@ int64_t RoundUp(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// Appends the parameters of `in_unit` that are wanted to a new bucket of
+// What the parameters of a bucket have in common.
+struct Kind {
+  bool expert = false;
+  bool frozen = false;
+  DType dtype = DType::kF32;
+
+  bool Fits(const model::ParamDecl& param) const {
+    return param.expert == expert && param.frozen == frozen &&
+           param.dtype == dtype;
+  }
+};
+
+// Appends the parameters of `in_unit` that are of a kind to a new bucket of
 // `unit`; adds nothing when there are none.
 void AddBucket(const model::ModelDecl& model, const World& world, Unit& unit,
-               const std::vector<bool>& in_unit, bool expert, bool frozen,
+               const std::vector<bool>& in_unit, const Kind& kind,
                UnitAssignment& out) {
   Bucket bucket;
   bucket.id = out.buckets.size();
   bucket.unit = unit.id;
-  bucket.axis = expert ? Axis::kEdp : Axis::kDp;
+  bucket.axis = kind.expert ? Axis::kEdp : Axis::kDp;
   bucket.group_size = world.GroupSize(bucket.axis);
-  bucket.frozen = frozen;
-  bucket.dtype = model.params.front().dtype;
+  bucket.frozen = kind.frozen;
+  bucket.dtype = kind.dtype;
   bucket.gradient_dtype = model.params.front().gradient_dtype;
   const int64_t alignment =
       kAlignmentBytes /
@@ -32,8 +44,7 @@ void AddBucket(const model::ModelDecl& model, const World& world, Unit& unit,
   int64_t end = 0;
   for (int p = 0; p < model.params.size(); ++p) {
     const model::ParamDecl& param = model.params[p];
-    if (!in_unit[param.layer] || param.expert != expert) continue;
-    if (param.frozen != frozen) continue;
+    if (!in_unit[param.layer] || !kind.Fits(param)) continue;
     const int64_t offset = RoundUp(end, alignment);
     bucket.placements.push_back({p, offset, param.local_elements()});
     out.bucket_of_param[p] = bucket.id;
@@ -55,7 +66,9 @@ void AddUnit(const model::ModelDecl& model, const World& world,
   unit.root = root;
   for (bool expert : {false, true}) {
     for (bool frozen : {false, true}) {
-      AddBucket(model, world, unit, in_unit, expert, frozen, out);
+      for (DType dtype : {DType::kBf16, DType::kF32}) {
+        AddBucket(model, world, unit, in_unit, {expert, frozen, dtype}, out);
+      }
     }
   }
   out.units.push_back(std::move(unit));

@@ -85,6 +85,25 @@ TEST(AssignUnitsTest, EveryParameterHasOnePlaceAndPlacesAreDisjoint) {
   }
 }
 
+TEST(AssignUnitsTest, ParametersOfEachFormatHaveBucketsOfTheirOwn) {
+  model::ModelDecl model = SmallModel(2);
+  for (model::ParamDecl& param : model.params) {
+    if (param.name != "layers.1.router") param.dtype = DType::kBf16;
+  }
+  const UnitAssignment units = AssignUnits(model, {4, 2});
+  ASSERT_EQ(units.units[2].buckets.size(), 3);
+  std::vector<DType> dtypes;
+  for (int bucket : units.units[2].buckets) {
+    dtypes.push_back(units.buckets[bucket].dtype);
+    for (const Placement& placement : units.buckets[bucket].placements) {
+      EXPECT_EQ(model.params[placement.param].dtype, dtypes.back());
+    }
+  }
+  EXPECT_THAT(dtypes, ElementsAre(DType::kBf16, DType::kF32, DType::kBf16));
+  EXPECT_EQ(units.buckets[units.units[2].buckets[1]].weight_bytes(),
+            4 * units.buckets[units.units[2].buckets[1]].elements);
+}
+
 TEST(AssignUnitsTest, FrozenParametersHaveBucketsOfTheirOwn) {
   model::ModelDecl model = SmallModel(2);
   const UnitAssignment before = AssignUnits(model, {4, 2});

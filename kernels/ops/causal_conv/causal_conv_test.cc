@@ -214,7 +214,9 @@ INSTANTIATE_TEST_SUITE_P(Cases, CausalConv,
                                            Case{1, 1, 1, 2, true},
                                            Case{2, 7, 11, 4, true},
                                            Case{3, 2, 8, 4, false},
-                                           Case{2, 40, 21, 16, true}));
+                                           Case{2, 40, 21, 16, true},
+                                           // More than a block of channels.
+                                           Case{1, 3, 300, 4, true}));
 
 }  // namespace
 }  // namespace weft::ops

@@ -17,7 +17,10 @@ __global__ void __launch_bounds__(kPassThreads)
   for (int64_t token = at.first; token < at.first + at.length; ++token) {
     const float step =
         static_cast<float>(Softplus(BiasedStep(s, in, token, at.part)));
-    const float dt = fminf(fmaxf(step, s.dt_min), s.dt_max);
+    // Unlike fmaxf and fminf this keeps what is no number.
+    const float dt = step < s.dt_min   ? s.dt_min
+                     : step > s.dt_max ? s.dt_max
+                                       : step;
     sum += dt * rate;
     const int64_t to = at.part * s.tokens() + token;
     scratch.dt[to] = dt;

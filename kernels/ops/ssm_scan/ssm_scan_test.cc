@@ -220,6 +220,51 @@ TEST_P(SsmScan, Bf16IsTheFp32ResultRounded) {
   EXPECT_TRUE(SameBits(out.d, Rounded(expected.d)));
 }
 
+TEST_P(SsmScan, ParametersMayBeFp32BesideBf16) {
+  const Halves xbc = Rounded(in_.xbc);
+  const Halves dt = Rounded(in_.dt);
+  const Inputs<Floats> wide = {Widened(xbc), Widened(dt), in_.dt_bias,
+                               in_.a_log, in_.d};
+  const SsmScanInputs mixed = {xbc.data(), dt.data(), in_.dt_bias.data(),
+                               in_.a_log.data(), in_.d.data()};
+  Halves y = testing::UnwrittenOf<Halves>(s_.tokens() * s_.inner());
+  Floats scratch = Unwritten(SsmScanForwardScratchElements(s_));
+  SsmScanForward({s_, mixed, y.data(), scratch.data()}, InlineStream());
+  EXPECT_TRUE(SameBits(y, Rounded(Forward(s_, wide))));
+
+  const Halves d_y = Rounded(d_y_);
+  const Gradients<Floats> expected = Backward(s_, wide, Widened(d_y));
+  Floats d_xbc = Unwritten(xbc.size());
+  Halves d_dt = testing::UnwrittenOf<Halves>(dt.size());
+  Floats d_dt_bias = Unwritten(s_.heads);
+  Floats d_a_log = Unwritten(s_.heads);
+  Floats d_d = Unwritten(s_.heads);
+  scratch = Unwritten(SsmScanBackwardScratchElements(s_));
+  SsmScanBackward({s_,
+                   mixed,
+                   d_y.data(),
+                   d_xbc.data(),
+                   d_dt.data(),
+                   {d_dt_bias.data()},
+                   {d_a_log.data()},
+                   {d_d.data()},
+                   scratch.data()},
+                  InlineStream());
+  EXPECT_TRUE(SameBits(d_xbc, expected.xbc));
+  EXPECT_TRUE(SameBits(Steps(d_dt), Rounded(Steps(expected.dt))));
+  EXPECT_TRUE(SameBits(d_dt_bias, expected.dt_bias));
+  EXPECT_TRUE(SameBits(d_a_log, expected.a_log));
+  EXPECT_TRUE(SameBits(d_d, expected.d));
+}
+
+TEST_P(SsmScan, AStepThatIsNoNumberIsNotClamped) {
+  if (s_.tokens() == 0) return;
+  Inputs<Floats> in = in_;
+  in.dt[0] = std::numeric_limits<float>::quiet_NaN();
+  const Floats y = Forward(s_, in);
+  for (int64_t p = 0; p < s_.head_dim; ++p) EXPECT_TRUE(std::isnan(y[p])) << p;
+}
+
 TEST_P(SsmScan, GradientsOfFrozenParametersAreLeftOut) {
   Floats d_xbc = Unwritten(in_.xbc.size());
   Floats d_dt = Unwritten(in_.dt.size());
@@ -251,7 +296,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Shape(1, 11, 3, 9, 1, 8, 100),
                       Shape(1, 8, 6, 4, 3, 4, 4, 0.3f, 1.2f)));
 
-class SsmScanAtSize : public ::testing::Test {
+// Chunks, heads and states of more than a tile of the products, all with ragged
+// ends.
+class SsmScanAtSize : public ::testing::TestWithParam<SsmScanShape> {
  protected:
   // Decays and steps as models have them in their beginning.
   SsmScanAtSize() {
@@ -261,19 +308,19 @@ class SsmScanAtSize : public ::testing::Test {
     }
   }
 
-  const SsmScanShape s_ = Shape(1, testing::MoreOnGpu(200), 8, 16, 2, 24, 64);
+  const SsmScanShape s_ = GetParam();
   Inputs<Floats> in_ = RandomInputs(s_);
   const Floats d_y_ = RandomFloats(s_.tokens() * s_.inner(), 6);
 };
 
-TEST_F(SsmScanAtSize, ForwardIsTheRecurrence) {
+TEST_P(SsmScanAtSize, ForwardIsTheRecurrence) {
   EXPECT_TRUE(CloseInNorm(Forward(s_, in_), Reference(s_, Wide(in_)), 5e-7));
 }
 
 // The chunk's size orders sums and changes nothing else: with chunks of one
 // token backward goes through the states alone. Gradients of steps and decays
 // are differences of larger sums.
-TEST_F(SsmScanAtSize, ChunksChangeNothing) {
+TEST_P(SsmScanAtSize, ChunksChangeNothing) {
   SsmScanShape small = s_;
   small.chunk = 1;
   EXPECT_TRUE(
@@ -286,7 +333,7 @@ TEST_F(SsmScanAtSize, ChunksChangeNothing) {
   EXPECT_TRUE(CloseInNorm(out.d, ToDoubles(expected.d), 1e-6));
 }
 
-TEST_F(SsmScanAtSize, SameBitsTwice) {
+TEST_P(SsmScanAtSize, SameBitsTwice) {
   EXPECT_TRUE(SameBits(Forward(s_, in_), Forward(s_, in_)));
   const Gradients<Floats> out = Backward(s_, in_, d_y_);
   const Gradients<Floats> again = Backward(s_, in_, d_y_);
@@ -295,6 +342,11 @@ TEST_F(SsmScanAtSize, SameBitsTwice) {
   EXPECT_TRUE(SameBits(out.a_log, again.a_log));
   EXPECT_TRUE(SameBits(out.d, again.d));
 }
+
+INSTANTIATE_TEST_SUITE_P(Shapes, SsmScanAtSize,
+                         ::testing::Values(Shape(1, testing::MoreOnGpu(200), 8,
+                                                 16, 2, 24, 64),
+                                           Shape(1, 300, 2, 70, 1, 130, 130)));
 
 }  // namespace
 }  // namespace weft::ops
