@@ -49,6 +49,11 @@ __device__ Bound FindBound(const KeepWithinCapacityArgs& args, int expert) {
   Bound bound = {0, args.capacity};
   for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits) {
     CountDigits(args, expert, bound.key, shift, counts);
+    if (shift + kDigitBits == 32) {
+      int64_t slots = 0;
+      for (int d = 0; d < kDigits; ++d) slots += counts[d];
+      if (slots <= args.capacity) return bound;
+    }
     int digit = kDigits - 1;
     while (digit > 0 && counts[digit] < bound.equal) {
       bound.equal -= counts[digit--];
