@@ -1,5 +1,7 @@
 #include "schedule/order.h"
 
+#include "absl/strings/str_cat.h"
+
 namespace weft::schedule {
 
 using model::Phase;
@@ -66,6 +68,21 @@ std::vector<NodePhase> ForwardOrder(const model::ModelDecl& model,
     }
   }
   return order.Take();
+}
+
+absl::Status WgradsCanWait(const model::ModelDecl& model) {
+  for (const model::LayerDecl& layer : model.layers) {
+    if (layer.kind != model::LayerKind::kDecoder) continue;
+    for (const model::NodeDecl& node : layer.nodes) {
+      if (node.wgrad_can_wait || node.Find(model::Phase::kWgrad) == nullptr) {
+        continue;
+      }
+      return absl::InvalidArgumentError(absl::StrCat(
+          "schedule.delay_wgrad=true but the wgrad of ", Name(node.kind),
+          " in ", layer.name, " cannot wait; leave schedule.delay_wgrad out"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace weft::schedule

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "model/declaration.h"
 
 namespace weft::schedule {
@@ -49,17 +50,34 @@ class OrderBuilder {
 
 // Forward, then backward, microbatch after microbatch.
 //
-// wgrad at once: right after the dgrad of its node. Delayed: right after the
+// wgrad at once: right after the dgrad of its node. Delayed, which requires
+// WgradsCanWait: right after the
 // launch of the next exchange, which it hides, and at the latest with the next
 // layer's first dgrad.
 std::vector<NodePhase> SequentialOrder(const model::ModelDecl& model,
                                        int microbatches, bool delay_wgrad);
 
+// Decoder layers, from 1 on, that run together; kNone: the other one alone.
+struct LayerPair {
+  static constexpr int kNone = -1;
+
+  int forward = kNone;
+  int backward = kNone;
+};
+// The pairs of a step in order: layer i of `forward` layers with the i-th last
+// of `backward` ones. Of what is left over, backward goes first.
+std::vector<LayerPair> PairLayers(int forward, int backward);
+
+// Whether each decoder layer's wgrads may run later than right after their
+// dgrad. INVALID_ARGUMENT, naming the first layer and node that may not.
+absl::Status WgradsCanWait(const model::ModelDecl& model);
+
 // Forward of microbatch i+1 paired with backward of microbatch i: the first
 // forward alone, then M-1 pairs, then the last backward alone. In a pair, layer
 // i of the forward meets layer n-1-i of the backward, in this launch order
 // (Megatron-LM's; layers have only the rows they have; "pre" are the nodes
-// before the dispatch, attention and pre_dispatch, in backward the last first):
+// before the dispatch, mixers and pre_dispatch, in backward the last first; a
+// dense feed-forward runs where experts do):
 //
 //   backward             forward
 //   combine.dgrad

@@ -22,7 +22,11 @@ class CombinedStep {
     F(embedding, NodeKind::kEmbedding);
     B(head, NodeKind::kHead, Phase::kDgrad);
     B(head, NodeKind::kHead, Phase::kWgrad);
-    for (int i = 1; i < head; ++i) Pair(i, head - i);
+    const int layers = head - 1;
+    for (const LayerPair& pair :
+         PairLayers(f_ >= 0 ? layers : 0, b_ >= 0 ? layers : 0)) {
+      Pair(pair.forward, pair.backward);
+    }
     DelayedWgradBeforeDispatch(1);
     F(head, NodeKind::kHead);
     B(embedding, NodeKind::kEmbedding, Phase::kWgrad);
@@ -36,13 +40,13 @@ class CombinedStep {
     ForwardBeforeDispatch(f);
     for (NodeKind kind : {NodeKind::kExperts, NodeKind::kMlp}) {
       B(b, kind, Phase::kDgrad);
-      if (!Waits(b, kind)) Wgrad(b, kind);
+      if (!delay_) Wgrad(b, kind);
     }
     F(f, NodeKind::kCounts);
     F(f, NodeKind::kDispatch);
     F(f, NodeKind::kBalance);
     for (NodeKind kind : {NodeKind::kExperts, NodeKind::kMlp}) {
-      if (Waits(b, kind)) Wgrad(b, kind);
+      if (delay_) Wgrad(b, kind);
     }
     B(b, NodeKind::kDispatch, Phase::kDgrad);
     F(f, NodeKind::kExperts);
@@ -52,7 +56,9 @@ class CombinedStep {
     if (b != 1) DelayedWgradBeforeDispatch(b);
   }
 
+  // Each of these does nothing without a layer.
   void ForwardBeforeDispatch(int layer) {
+    if (layer == LayerPair::kNone) return;
     for (int n = 0; n < nodes(layer).size(); ++n) {
       if (model::IsBeforeDispatch(nodes(layer)[n].kind)) {
         AddNode(layer, n, Phase::kForward, f_);
@@ -61,18 +67,18 @@ class CombinedStep {
   }
   // With the wgrads that are not delayed.
   void BackwardBeforeDispatch(int layer) {
+    if (layer == LayerPair::kNone) return;
     for (int n = nodes(layer).size() - 1; n >= 0; --n) {
       const model::NodeDecl& node = nodes(layer)[n];
       if (!model::IsBeforeDispatch(node.kind)) continue;
       AddNode(layer, n, Phase::kDgrad, b_);
-      if (!delay_ || !node.wgrad_can_wait) AddNode(layer, n, Phase::kWgrad, b_);
+      if (!delay_) AddNode(layer, n, Phase::kWgrad, b_);
     }
   }
   void DelayedWgradBeforeDispatch(int layer) {
-    if (!delay_) return;
+    if (!delay_ || layer == LayerPair::kNone) return;
     for (int n = nodes(layer).size() - 1; n >= 0; --n) {
-      const model::NodeDecl& node = nodes(layer)[n];
-      if (!model::IsBeforeDispatch(node.kind) || !node.wgrad_can_wait) continue;
+      if (!model::IsBeforeDispatch(nodes(layer)[n].kind)) continue;
       AddNode(layer, n, Phase::kWgrad, b_);
     }
   }
@@ -87,21 +93,14 @@ class CombinedStep {
   }
 
   void F(int layer, NodeKind kind) {
-    if (f_ >= 0) order_.Add(layer, kind, Phase::kForward, f_);
+    if (f_ < 0 || layer == LayerPair::kNone) return;
+    order_.Add(layer, kind, Phase::kForward, f_);
   }
   void B(int layer, NodeKind kind, Phase phase) {
-    if (b_ >= 0) order_.Add(layer, kind, phase, b_);
+    if (b_ < 0 || layer == LayerPair::kNone) return;
+    order_.Add(layer, kind, phase, b_);
   }
   void Wgrad(int layer, NodeKind kind) { B(layer, kind, Phase::kWgrad); }
-
-  // Whether the wgrad of this node is delayed.
-  bool Waits(int layer, NodeKind kind) const {
-    if (!delay_) return false;
-    for (const model::NodeDecl& node : nodes(layer)) {
-      if (node.kind == kind) return node.wgrad_can_wait;
-    }
-    return false;
-  }
 
   OrderBuilder& order_;
   const bool delay_;
@@ -110,6 +109,16 @@ class CombinedStep {
 };
 
 }  // namespace
+
+std::vector<LayerPair> PairLayers(int forward, int backward) {
+  std::vector<LayerPair> pairs;
+  int f = 1;
+  int b = backward;
+  while (f <= forward && b >= 1) pairs.push_back({f++, b--});
+  while (b >= 1) pairs.push_back({LayerPair::kNone, b--});
+  while (f <= forward) pairs.push_back({f++, LayerPair::kNone});
+  return pairs;
+}
 
 std::vector<NodePhase> Combined1F1BOrder(const model::ModelDecl& model,
                                          int microbatches, bool delay_wgrad) {

@@ -35,7 +35,7 @@ class Backward {
       held_.push_back({layer, n, Phase::kWgrad, microbatch_});
       const bool decoder =
           order_.model().layers[layer].kind == model::LayerKind::kDecoder;
-      if (!delay_ || !node.wgrad_can_wait || !decoder) Flush();
+      if (!delay_ || !decoder) Flush();
     }
   }
 

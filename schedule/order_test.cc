@@ -3,9 +3,11 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "schedule/plan.h"
@@ -14,8 +16,10 @@
 namespace weft::schedule {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
 
 std::vector<std::string> Names(const model::ModelDecl& model,
                                const std::vector<NodePhase>& order, int layer) {
@@ -70,6 +74,45 @@ TEST(Combined1F1BOrderTest, WgradBeforeTheLastDispatchIsHeldBackAfterAllPairs) {
       plan.model, Combined1F1BOrder(plan.model, 1, /*delay_wgrad=*/true), -1);
   EXPECT_EQ(names[names.size() - 2], "wgrad0 1.attention");
   EXPECT_EQ(names.back(), "wgrad0 0.embedding");
+}
+
+std::vector<std::pair<int, int>> Pairs(int forward, int backward) {
+  std::vector<std::pair<int, int>> pairs;
+  for (const LayerPair& pair : PairLayers(forward, backward)) {
+    pairs.push_back({pair.forward, pair.backward});
+  }
+  return pairs;
+}
+
+TEST(PairLayersTest, LeftoversOfBackwardGoBeforeThoseOfForward) {
+  constexpr int kNone = LayerPair::kNone;
+  using Pair = std::pair<int, int>;
+  EXPECT_THAT(Pairs(2, 1), ElementsAre(Pair(1, 1), Pair(2, kNone)));
+  EXPECT_THAT(Pairs(1, 2), ElementsAre(Pair(1, 2), Pair(kNone, 1)));
+  EXPECT_THAT(Pairs(2, 2), ElementsAre(Pair(1, 2), Pair(2, 1)));
+  EXPECT_THAT(Pairs(2, 0), ElementsAre(Pair(1, kNone), Pair(2, kNone)));
+  EXPECT_THAT(Pairs(0, 2), ElementsAre(Pair(kNone, 2), Pair(kNone, 1)));
+}
+
+// A kind that no job can ask for.
+TEST(WgradsCanWaitTest, AKindThatCannotIsNamedWithItsLayer) {
+  Plan plan = Declare(SmallJob({/*layers=*/2, /*microbatches=*/1}));
+  EXPECT_OK(WgradsCanWait(plan.model));
+  for (model::NodeDecl& node : plan.model.layers[2].nodes) {
+    if (node.kind == model::NodeKind::kExperts) node.wgrad_can_wait = false;
+  }
+  EXPECT_THAT(WgradsCanWait(plan.model),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("schedule.delay_wgrad=true"),
+                             HasSubstr("experts in layers.1 cannot wait"))));
+}
+
+TEST(WgradsCanWaitTest, WhatIsNoDecoderLayerIsNeverDelayed) {
+  Plan plan = Declare(SmallJob({/*layers=*/2, /*microbatches=*/1}));
+  for (model::NodeDecl& node : plan.model.layers.back().nodes) {
+    node.wgrad_can_wait = false;
+  }
+  EXPECT_OK(WgradsCanWait(plan.model));
 }
 
 TEST(SequentialOrderTest, FinishesAMicrobatchBeforeTheNext) {

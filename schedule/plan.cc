@@ -99,6 +99,9 @@ std::vector<int> ValuesOfTapStep(const Plan& plan) {
 
 absl::StatusOr<Plan> Compile(const v1::TrainingJob& job) {
   Plan plan = Declare(job);
+  if (job.schedule().delay_wgrad()) {
+    RETURN_IF_ERROR(WgradsCanWait(plan.model));
+  }
   CompileOptions options;
   options.microbatches = plan.shape.microbatches;
   options.strategy = plan.strategy;

@@ -20,6 +20,11 @@ using ::testing::ElementsAreArray;
 v1::TrainingJob PatternJob(const std::string& pattern) {
   v1::TrainingJob job = SmallJob({/*layers=*/0, /*microbatches=*/2, 2, 2});
   job.mutable_model()->set_pattern(pattern);
+  v1::MambaConfig& mamba = *job.mutable_model()->mutable_mamba();
+  mamba.set_num_heads(2);
+  mamba.set_head_dim(4);
+  mamba.set_num_groups(1);
+  mamba.set_state_size(4);
   return job;
 }
 
@@ -83,6 +88,7 @@ TEST_P(UnitsTest, HoldAndGatherTheSameLayers) {
 }
 
 constexpr v1::UnitModule kLayer = v1::UNIT_MODULE_TRANSFORMER_LAYER;
+constexpr v1::UnitModule kMamba = v1::UNIT_MODULE_MAMBA_LAYER;
 constexpr v1::UnitModule kStack = v1::UNIT_MODULE_HYBRID_STACK;
 
 INSTANTIATE_TEST_SUITE_P(
@@ -106,7 +112,23 @@ INSTANTIATE_TEST_SUITE_P(
                  {"layers.0", "layers.1", "layers.2"}},
         UnitCase{"*[*E]-", nullptr, {kLayer}, {"layers.0", "layers.2"}},
         UnitCase{
-            "*E-", nullptr, {kLayer}, {"layers.0", "layers.1", "layers.2"}}));
+            "*E-", nullptr, {kLayer}, {"layers.0", "layers.1", "layers.2"}},
+        // With mixers, which are no layers of a transformer.
+        UnitCase{"M[*E]-", nullptr, {}, {"layers.0", "layers.1", "layers.2"}},
+        UnitCase{"M[*E]-", "M", {}, {"layers.0"}},
+        UnitCase{"M[*E]-", nullptr, {kMamba}, {"layers.0"}},
+        UnitCase{"M[*E]-", nullptr, {kStack}, {"layers.1"}},
+        UnitCase{"M[*E]-", nullptr, {kLayer}, {"layers.2"}},
+        UnitCase{"M[*E]-",
+                 nullptr,
+                 {kLayer, kMamba, kStack},
+                 {"layers.0", "layers.1", "layers.2"}},
+        UnitCase{"M*E-", nullptr, {kMamba}, {"layers.0"}},
+        UnitCase{
+            "M*E-", nullptr, {kLayer}, {"layers.1", "layers.2", "layers.3"}},
+        // A group of mixers is chosen as a group.
+        UnitCase{"[M][ME]*", nullptr, {kMamba, kLayer}, {"layers.2"}},
+        UnitCase{"[M][ME]*", nullptr, {kStack}, {"layers.0", "layers.1"}}));
 
 TEST(UnitsTest, LayersAreChosenByName) {
   v1::TrainingJob job = PatternJob("*E-[*E]");
