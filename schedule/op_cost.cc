@@ -1,6 +1,8 @@
 #include "schedule/op_cost.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "schedule/memory_plan.h"
@@ -17,10 +19,12 @@ template <typename Fn>
 RoutedRows RowsOf(const Plan& plan, const Program& program, Fn rows_of) {
   RoutedRows routed;
   routed.microbatches = program.microbatches;
+  std::vector<int64_t> of_layer;
+  for (int m = 0; m < program.microbatches; ++m) {
+    of_layer.push_back(rows_of(plan.shape.Of(m)));
+  }
   for (size_t layer = 0; layer < plan.model.layers.size(); ++layer) {
-    for (int m = 0; m < program.microbatches; ++m) {
-      routed.rows.push_back(rows_of(plan.shape.Of(m)));
-    }
+    routed.rows.insert(routed.rows.end(), of_layer.begin(), of_layer.end());
   }
   return routed;
 }

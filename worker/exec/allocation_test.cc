@@ -91,5 +91,23 @@ TEST(AllocationTest, AStepAllocatesNothing) {
   }
 }
 
+TEST(AllocationTest, NorDoesThatOfAHybridStackWithACapacity) {
+  TinyJob tiny;
+  tiny.world = 2;
+  tiny.ep = 2;
+  tiny.microbatches = 3;
+  tiny.dense_layers = 0;
+  tiny.router_losses = true;
+  tiny.steps = 5;
+  tiny.more =
+      "model { num_layers: 0 ffn_hidden_size: 20 pattern: '[M*E]M[+-]E' "
+      "mamba { num_heads: 4 head_dim: 6 num_groups: 2 state_size: 5 } "
+      "mla { q_lora_rank: 10 kv_lora_rank: 6 qk_nope_head_dim: 3 "
+      "qk_rope_head_dim: 2 v_head_dim: 5 } "
+      "moe { score_function: SCORE_FUNCTION_SIGMOID "
+      "expert_bias { update_rate: 0.02 } capacity { factor: 0.75 } } }";
+  EXPECT_THAT(AllocationsOfThreeSteps(tiny), IsOkAndHolds(0));
+}
+
 }  // namespace
 }  // namespace weft::exec
