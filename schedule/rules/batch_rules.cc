@@ -21,6 +21,7 @@ using Wide = __int128;
 
 constexpr Wide kMaxRows = 2147483647;
 constexpr Wide kMaxBytes = Wide{1} << 60;
+constexpr int kMaxScanChunk = 1024;  // of model.mamba.chunk_size
 constexpr int64_t kMaxLayerMicrobatches = 32768;
 
 Finding CheckEpDividesWorld(const Job& job) {
@@ -144,11 +145,17 @@ Wide ReceivedRows(const Job& job) {
 
 Finding CheckRows(const Job& job) {
   if (ReceivedRows(job) <= kMaxRows) return {};
+  const v1::MoeConfig& moe = job.model().moe();
+  const std::string capacity =
+      moe.capacity().pad()
+          ? absl::StrCat(", padded to model.moe.capacity.factor=",
+                         moe.capacity().factor(), ",")
+          : "";
   return absl::StrCat(
       "data.sequence_length * batch.microbatch = ",
       int64_t{job.data().sequence_length()} * LargestMicrobatch(job),
-      " tokens with model.moe.top_k=", job.model().moe().top_k(),
-      " and parallel.ep=", ExpertParallelSize(job),
+      " tokens with model.moe.top_k=", moe.top_k(),
+      " and parallel.ep=", ExpertParallelSize(job), capacity,
       " may give a rank more than 2147483647 rows");
 }
 
@@ -172,12 +179,27 @@ Wide LatentColumns(const v1::ModelConfig& model) {
               mla.v_head_dim());
 }
 
+// Of a Mamba-2 mixer: columns of its activations.
+Wide MambaColumns(const v1::ModelConfig& model) {
+  const v1::MambaConfig& mamba = model.mamba();
+  const Wide inner = Wide{mamba.num_heads()} * mamba.head_dim();
+  return 2 * inner + mamba.num_heads() +
+         Wide{2} * mamba.num_groups() * mamba.state_size();
+}
+// Numbers a token of its scan's scratch: scores inside a chunk, of each group;
+// states, of which a chunk of one token has as many as a longer one.
+Wide ScanColumns(const v1::ModelConfig& model) {
+  const v1::MambaConfig& mamba = model.mamba();
+  return Wide{mamba.num_groups()} * kMaxScanChunk +
+         Wide{mamba.num_heads()} * mamba.head_dim() * mamba.state_size();
+}
+
 // Elements of all parameters, and of the activations of a step, from above.
 Wide ParameterBound(const Job& job) {
   const v1::ModelConfig& model = job.model();
   const Wide hidden = model.hidden_size();
   const Wide heads = Wide{model.attention().num_heads()} + KvHeads(job);
-  const Wide layer = 2 * heads * HeadDim(job) +
+  const Wide layer = 2 * heads * HeadDim(job) + MambaColumns(model) * 2 +
                      Wide{3} * model.ffn_hidden_size() +
                      Wide{3} * model.moe().shared_expert_hidden_size() +
                      Wide{model.moe().num_experts()} *
@@ -192,7 +214,8 @@ Wide ActivationBound(const Job& job) {
   const Wide columns = Wide{model.vocab_size()} + model.hidden_size() +
                        Wide{model.attention().num_heads()} *
                            (HeadDim(job) + job.data().sequence_length()) +
-                       LatentColumns(model) + model.ffn_hidden_size() +
+                       LatentColumns(model) + MambaColumns(model) +
+                       ScanColumns(model) + model.ffn_hidden_size() +
                        model.moe().num_experts() +
                        model.moe().expert_hidden_size() +
                        model.moe().shared_expert_hidden_size();
@@ -203,7 +226,10 @@ Finding CheckBytes(const Job& job) {
   const Wide bytes = 16 * ParameterBound(job) + 4 * ActivationBound(job);
   if (bytes <= kMaxBytes) return {};
   return absl::StrCat("model and batch together may take ",
-                      static_cast<int64_t>(bytes >> 50), " PiB");
+                      bytes >> 50 > INT64_MAX
+                          ? "more than 2^63"
+                          : absl::StrCat(static_cast<int64_t>(bytes >> 50)),
+                      " PiB");
 }
 
 // With padding, alltoall sends rows of zeros; a rank that picks its rows has
@@ -236,7 +262,7 @@ constexpr RelationRule kRules[] = {
      "alltoall where model.moe.capacity.pad is set", CheckDispatcherPads},
     {"batch.microbatch", "data,parallel,model",
      "at most 2147483647 rows an expert-parallel rank", CheckRows},
-    {"model", "model.attention,batch,data,parallel",
+    {"model", "batch,data,parallel",
      "sizes whose bytes can be counted, up to 1024 PiB", CheckBytes},
 };
 

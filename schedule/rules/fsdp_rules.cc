@@ -83,13 +83,22 @@ Finding CheckUnitModules(const Job& job) {
   return {};
 }
 
-Finding CheckSomeUnit(const Job& job) {
+// `field` is that of the two which chooses.
+Finding CheckSomeUnit(const Job& job, absl::string_view field) {
   const std::vector<bool> units = model::UnitLayers(job);
   if (std::find(units.begin(), units.end(), true) != units.end()) return {};
-  return absl::StrCat(
-      job.fsdp().has_unit_filter() ? "fsdp.unit_filter" : "fsdp.unit_modules",
-      " selects none of the layers ",
-      model::PatternText(model::PatternOf(job.model())));
+  return absl::StrCat(field, " selects none of the layers ",
+                      model::PatternText(model::PatternOf(job.model())));
+}
+
+Finding CheckFilterSelects(const Job& job) {
+  if (!job.fsdp().has_unit_filter()) return {};
+  return CheckSomeUnit(job, "fsdp.unit_filter");
+}
+
+Finding CheckModulesSelect(const Job& job) {
+  if (job.fsdp().unit_modules().empty()) return {};
+  return CheckSomeUnit(job, "fsdp.unit_modules");
 }
 
 // Field, other fields read, what is allowed, check.
@@ -104,8 +113,10 @@ constexpr RelationRule kRules[] = {
     {"fsdp.unit_modules", "",
      "known modules, and none together with fsdp.unit_filter",
      CheckUnitModules},
+    {"fsdp.unit_filter", "model", "a choice of one layer at least",
+     CheckFilterSelects, /*needs_legal_job=*/true},
     {"fsdp.unit_modules", "model", "a choice of one layer at least",
-     CheckSomeUnit, /*needs_legal_job=*/true},
+     CheckModulesSelect, /*needs_legal_job=*/true},
 };
 
 }  // namespace

@@ -122,10 +122,12 @@ Finding CheckRotaryFraction(const Job& job) {
                       rotated, " of the ", HeadDim(job), " elements of a head");
 }
 
-// What latent attention does not have, when there is no other.
+// What latent attention does not have, when there is it and no other.
 Finding CheckAttentionFields(const Job& job) {
   const v1::AttentionConfig& attention = job.model().attention();
+  const std::string& pattern = job.model().pattern();
   if (HasAttention(job.model())) return {};
+  if (!pattern.empty() && !absl::StrContains(pattern, '+')) return {};
   const int kv_heads = attention.num_kv_heads();
   const struct {
     bool is_set;

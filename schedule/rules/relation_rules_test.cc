@@ -192,6 +192,21 @@ std::vector<RelationCase> BatchCases() {
        "attention { head_dim: 64 } "
        "moe { num_experts: 4096 top_k: 2 expert_hidden_size: 1048576 } }",
        "model", "1024 PiB", "PiB"},
+      // So many bytes that an int64 cannot count them.
+      {absl::StrCat("model { hidden_size: 65536 num_layers: 0 pattern: '",
+                    std::string(1024, 'E'),
+                    "' moe { num_experts: 4096 top_k: 2 "
+                    "expert_hidden_size: 1048576 } }"),
+       "model", "1024 PiB", "PiB"},
+      {"model { num_layers: 0 pattern: '*EM' mamba { num_heads: 4096 "
+       "head_dim: 1024 num_groups: 1 state_size: 1024 chunk_size: 1 } } "
+       "data { sequence_length: 1048576 } "
+       "batch { global_batch: 128 microbatch: 64 }",
+       "model", "1024 PiB", "PiB"},
+      {"model { moe { capacity { factor: 65536 pad: true } } } "
+       "data { sequence_length: 32768 }",
+       "batch.microbatch", "2147483647 rows",
+       "padded to model.moe.capacity.factor=65536, may"},
   };
 }
 
@@ -251,9 +266,12 @@ std::vector<RelationCase> FsdpCases() {
        "fsdp.unit_modules", "none together", "and so is fsdp.unit_filter"},
       {"fsdp { unit_modules: UNIT_MODULE_UNSPECIFIED }", "fsdp.unit_modules",
        "known modules", "unit_modules[0]=0"},
-      {"fsdp { unit_filter { symbols: 'M' } }", "fsdp.unit_modules",
+      {"fsdp { unit_filter { symbols: 'M' } }", "fsdp.unit_filter",
        "one layer at least",
        "fsdp.unit_filter selects none of the layers [*E][*E]"},
+      {"fsdp { unit_modules: UNIT_MODULE_MAMBA_LAYER }", "fsdp.unit_modules",
+       "one layer at least",
+       "fsdp.unit_modules selects none of the layers [*E][*E]"},
   };
 }
 

@@ -315,6 +315,17 @@ TEST(WarningTest, EachCaseWarns) {
       {"eval { every_steps: 2 }", "eval.every_steps=2 has no effect"},
       {"optimizer { min_learning_rate: 1e-5 }", "set optimizer.decay=cosine"},
       {"optimizer { kind: OPTIMIZER_KIND_SGD }", "set optimizer.momentum"},
+      {"model { num_layers: 0 pattern: '*E' mla { kv_lora_rank: 6 "
+       "qk_nope_head_dim: 4 qk_rope_head_dim: 2 v_head_dim: 4 } }",
+       "model.mla has no effect: model.pattern has no `+`"},
+      {"model { num_layers: 0 pattern: '*E' mamba { num_heads: 4 head_dim: 8 "
+       "num_groups: 2 state_size: 8 } }",
+       "model.mamba has no effect: model.pattern has no `M`"},
+      {"model { mamba { num_heads: 4 head_dim: 8 num_groups: 2 state_size: 8 } "
+       "}",
+       "model.mamba has no effect without an `M`"},
+      {"model { moe { max_rows_factor: 2 capacity { factor: 1 pad: true } } }",
+       "model.moe.max_rows_factor has no effect"},
   };
   for (const WarningCase& c : cases) {
     SCOPED_TRACE(c.job);
@@ -322,6 +333,24 @@ TEST(WarningTest, EachCaseWarns) {
     EXPECT_THAT(Fields(validation), IsEmpty());
     EXPECT_THAT(validation.warnings, Contains(HasSubstr(c.says)));
   }
+}
+
+// What is said of attention is neither latent attention's nor needed.
+TEST(ValidateTest, ModelsWithoutAttentionMayLeaveItOutOrDescribeIt) {
+  v1::TrainingJob job = MakeJobWith(
+      "model { num_layers: 0 pattern: 'E' attention { qk_norm: true } }");
+  EXPECT_THAT(Fields(Validate(job)), IsEmpty());
+  job.mutable_model()->clear_attention();
+  EXPECT_THAT(Fields(Validate(job)), IsEmpty());
+}
+
+TEST(ValidateTest, BytesAreCountedWithoutAttention) {
+  v1::TrainingJob job = MakeJobWith(
+      "model { hidden_size: 65536 num_layers: 0 moe { num_experts: 4096 "
+      "expert_hidden_size: 1048576 } }");
+  job.mutable_model()->set_pattern(std::string(1024, 'E'));
+  job.mutable_model()->clear_attention();
+  EXPECT_THAT(Fields(Validate(job)), ElementsAre("model"));
 }
 
 TEST(WarningTest, DenseLayersWithoutMoeWarn) {

@@ -2,7 +2,9 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "schedule/rules/job_rules.h"
 #include "weft/v1/job.pb.h"
@@ -46,6 +48,35 @@ Finding WarnNoExperts(const Job& job) {
   return "model.moe has no effect: no layer has experts";
 }
 
+// What no layer of a pattern has.
+Finding WarnUnused(const Job& job, bool is_set, char symbol,
+                   absl::string_view field) {
+  const std::string& pattern = job.model().pattern();
+  if (!is_set || pattern.empty() || absl::StrContains(pattern, symbol)) {
+    return {};
+  }
+  return absl::StrCat(field, " has no effect: model.pattern has no `",
+                      std::string(1, symbol), "`");
+}
+
+Finding WarnNoLatentAttention(const Job& job) {
+  return WarnUnused(job, job.model().has_mla(), '+', "model.mla");
+}
+
+Finding WarnNoMixers(const Job& job) {
+  if (job.model().has_mamba() && job.model().pattern().empty()) {
+    return "model.mamba has no effect without an `M` in model.pattern";
+  }
+  return WarnUnused(job, job.model().has_mamba(), 'M', "model.mamba");
+}
+
+Finding WarnRowsBoundOfPadded(const Job& job) {
+  const v1::MoeConfig& moe = job.model().moe();
+  if (moe.max_rows_factor() == 0 || !moe.capacity().pad()) return {};
+  return "model.moe.max_rows_factor has no effect: with "
+         "model.moe.capacity.pad every expert gets as many rows";
+}
+
 Finding WarnDenseLayersWithoutMoe(const Job& job) {
   if (job.model().has_moe() || job.model().dense_layers_size() == 0) return {};
   return "model.dense_layers has no effect: without model.moe every layer is "
@@ -83,6 +114,9 @@ constexpr WarningRule kWarningRules[] = {
     {"batch.global_batch", WarnNoPairs},
     {"parallel.world", WarnOneWorker},
     {"model.moe", WarnNoExperts},
+    {"model.mla", WarnNoLatentAttention},
+    {"model.mamba", WarnNoMixers},
+    {"model.moe.max_rows_factor", WarnRowsBoundOfPadded},
     {"model.dense_layers", WarnDenseLayersWithoutMoe},
     {"eval.every_steps", WarnEvalNever},
     {"optimizer.min_learning_rate", WarnMinLearningRate},
