@@ -22,6 +22,8 @@ constexpr WorkerRule kRules[] = {
      "a folder with the routing of every step, from a job of as many ranks "
      "with "
      "the same layers, experts and microbatches"},
+    {"model.attention.head_dim", "model.mla",
+     "heads of queries, keys and values of at most 256 on GPUs"},
     {"init.hugging_face", "model", "a checkpoint of this model"},
     {"init.megatron", "model", "a checkpoint of this model"},
 };

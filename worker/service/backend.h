@@ -74,6 +74,9 @@ class Backend {
   // exec::ReleasedMemory::kReturn needs it.
   virtual bool returns_pages() const = 0;
 
+  // Of a head of attention; nothing: any width.
+  virtual std::optional<int64_t> widest_head() const { return std::nullopt; }
+
   virtual absl::StatusOr<std::unique_ptr<device::Device>> CreateDevice(
       int ordinal, const DeviceNeeds& needs) const = 0;
   virtual absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(

@@ -1,6 +1,8 @@
 #include "worker/service/cuda_backend.h"
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,10 +45,13 @@ Options CommonOptions(const TransportOptions& options) {
   return common;
 }
 
+constexpr int64_t kWidestHead = 256;  // of kernels/ops/attention on CUDA
+
 class Cuda : public Backend {
  public:
   absl::string_view kind() const override { return "cuda"; }
   bool returns_pages() const override { return false; }
+  std::optional<int64_t> widest_head() const override { return kWidestHead; }
   std::vector<absl::string_view> transports() const override {
     return {"nccl", "nvlink"};
   }

@@ -15,6 +15,7 @@
 #include "kernels/comm/cancellation.h"
 #include "schedule/plan.h"
 #include "worker/exec/initial_weights.h"
+#include "worker/service/head_width.h"
 #include "worker/service/initial_checkpoint.h"
 
 namespace weft::service {
@@ -200,6 +201,9 @@ class DeviceRank : public Rank {
   absl::Status ReadPlan() {
     ASSIGN_OR_RETURN(binding_, schedule::FromProto(prepare_.binding()));
     const schedule::Plan declared = schedule::Declare(prepare_.job());
+    RETURN_IF_ERROR(CheckHeadWidth(declared.shape,
+                                   options_.backend->widest_head(),
+                                   options_.backend->kind()));
     if (binding_.world.size != declared.world.size ||
         binding_.world.ep != declared.world.ep) {
       return absl::InvalidArgumentError(

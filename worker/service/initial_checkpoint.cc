@@ -200,6 +200,24 @@ absl::Status CheckSamePattern(const v1::ModelConfig& ours,
       ", the checkpoint has ", their_pattern));
 }
 
+std::string CapacityText(const v1::ModelConfig& model) {
+  const v1::CapacityConfig& capacity = model.moe().capacity();
+  if (capacity.factor() == 0) return "none";
+  return absl::StrCat("[", Text(capacity.factor()),
+                      capacity.pad() ? ", padded]" : "]");
+}
+
+// Configurations of Hugging Face know no capacity.
+absl::Status CheckSameCapacity(const v1::ModelConfig& ours,
+                               const v1::ModelConfig& theirs) {
+  const std::string our_text = CapacityText(ours);
+  const std::string their_text = CapacityText(theirs);
+  if (our_text == their_text) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the checkpoint is of another model: model.moe.capacity=", our_text,
+      ", the checkpoint has ", their_text));
+}
+
 // A checkpoint as the engine sees it.
 template <typename Checkpoint>
 class CheckpointWeights : public exec::InitialWeights {
@@ -232,7 +250,10 @@ OpenedWeights OpenMegatron(const v1::TrainingJob& job,
                            const model::ModelDecl& declared) {
   ASSIGN_OR_RETURN(const auto described,
                    checkpoint::ReadMegatronModel(job.init().megatron()));
-  if (described.has_value()) RETURN_IF_ERROR(CheckSameModel(job, *described));
+  if (described.has_value()) {
+    RETURN_IF_ERROR(CheckSameModel(job, *described));
+    RETURN_IF_ERROR(CheckSameCapacity(job.model(), *described));
+  }
   ASSIGN_OR_RETURN(auto checkpoint,
                    checkpoint::OpenMegatronCheckpoint(job.init().megatron(),
                                                       model::ShapeOf(job)));

@@ -260,7 +260,8 @@ TEST(OpenInitialCheckpointTest, AMegatronCheckpointOfAnotherModelIsRefused) {
 TEST(OpenInitialCheckpointTest, TheConfigBesideAMegatronCheckpointCounts) {
   v1::TrainingJob job = MixtralJob();
   job.mutable_init()->set_megatron(MixtralFolder());
-  const auto with = [&](bool pre_softmax, int rotary_base) {
+  const auto with = [&](bool pre_softmax, int rotary_base,
+                        const std::string& more = "") {
     std::ofstream(job.init().megatron() + "/config.json") << absl::StrCat(
         R"({"vocab_size": 29, "num_layers": 2, "hidden_size": 16,
             "num_attention_heads": 4, "num_query_groups": 2, "kv_channels": 4,
@@ -272,7 +273,7 @@ TEST(OpenInitialCheckpointTest, TheConfigBesideAMegatronCheckpointCounts) {
             "moe_router_load_balancing_type": "none",
             "moe_router_pre_softmax": )",
         pre_softmax ? "true" : "false", ", \"rotary_base\": ", rotary_base,
-        "}");
+        more, "}");
     return std::string(OpenInitialCheckpoint(job, schedule::Declare(job).model)
                            .status()
                            .message());
@@ -283,6 +284,8 @@ TEST(OpenInitialCheckpointTest, TheConfigBesideAMegatronCheckpointCounts) {
                               "the checkpoint has raw")));
   EXPECT_THAT(with(false, 500000),
               HasSubstr("model.attention.rope_theta=10000, the checkpoint"));
+  EXPECT_THAT(with(false, 10000, R"(, "moe_expert_capacity_factor": 1.5)"),
+              HasSubstr("model.moe.capacity=none, the checkpoint has [1.5]"));
   // The same model: the tensors, which are Mixtral's, come next.
   EXPECT_THAT(with(false, 10000), HasSubstr("left over: lm_head.weight"));
 }
