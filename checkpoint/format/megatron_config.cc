@@ -258,6 +258,14 @@ void Parser::ReadGroups(v1::MoeConfig& moe) {
         absl::StrCat("must be given with ", groups == 0 ? kKept : kGroups));
     return;
   }
+  if (kept > moe.top_k()) {
+    fields_.Refuse(
+        kKept, absl::StrCat("must be at most moe_router_topk, ", moe.top_k(),
+                            ": a group's score is the sum of "
+                            "moe_router_topk / ",
+                            kKept, " scores"));
+    return;
+  }
   const bool sums = moe.top_k() / kept > 1;
   if (sums && moe.score_function() != v1::SCORE_FUNCTION_SIGMOID &&
       moe.top_k_normalization() == v1::TOP_K_NORMALIZATION_RENORMALIZED) {

@@ -211,6 +211,8 @@ constexpr std::pair<const char*, const char*> kRefused[] = {
      "moe_router_group_topk=null: must be given with moe_router_num_groups"},
     {R"({"moe_router_group_topk": 2})",
      "moe_router_num_groups=null: must be given with moe_router_group_topk"},
+    {R"({"moe_router_num_groups": 4, "moe_router_group_topk": 3})",
+     "moe_router_group_topk=3: must be at most moe_router_topk, 2"},
     {R"({"moe_router_num_groups": 4, "moe_router_group_topk": 1})",
      "moe_router_group_topk=1: must be more than half"},
     {R"({"moe_router_topk": 9})",
