@@ -38,6 +38,11 @@ struct GoldenStep {
 // ||a - b|| / ||b||, for the worst of them.
 struct GoldenBounds {
   double losses = 2e-6;  // also of routers, and of the objective
+  // Of routers, after the first step: where AdamW's epsilon is far below the
+  // gradients, it makes of the rounding of one that vanishes a change like any
+  // other. In hybrid_mlp_attn 13 of 114048 elements are off so and move a loss
+  // by 2.5e-6; with those of the reference it is off by 3e-9.
+  double later_router_losses = 5e-6;
   double logits = 2e-6;  // of a sequence
   double gradients = 3e-5;
   double norms = 0;

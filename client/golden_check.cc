@@ -60,9 +60,11 @@ const v1::RouterLoss* FindLoss(const std::vector<v1::RouterLoss>& losses,
 }
 
 // DATA_LOSS when the two sides do not have the same losses.
-absl::StatusOr<GoldenRow> CompareRouterLosses(
+absl::StatusOr<std::vector<GoldenRow>> CompareRouterLosses(
     const GoldenCase& golden, const std::vector<StepNumbers>& steps) {
-  GoldenRow row = {"router losses", "", 0, golden.bounds.losses};
+  GoldenRow first = {"router losses", "", 0, golden.bounds.losses};
+  GoldenRow later = {"router losses, later steps", "", 0,
+                     golden.bounds.later_router_losses};
   for (size_t i = 0; i < steps.size(); ++i) {
     const std::vector<v1::RouterLoss>& expected = golden.steps[i].router_losses;
     if (steps[i].router_losses.size() != expected.size()) {
@@ -77,10 +79,13 @@ absl::StatusOr<GoldenRow> CompareRouterLosses(
       if (actual == nullptr) {
         return absl::DataLossError(absl::StrCat(where, " was not logged"));
       }
-      CompareNumber(row, where, actual->value(), loss.value());
+      CompareNumber(i == 0 ? first : later, where, actual->value(),
+                    loss.value());
     }
   }
-  return row;
+  std::vector<GoldenRow> rows = {first};
+  if (!later.worst.empty()) rows.push_back(later);
+  return rows;
 }
 
 GoldenRow CompareGradients(const std::vector<TensorPair>& tensors,
@@ -291,9 +296,9 @@ absl::StatusOr<std::vector<GoldenRow>> CheckGolden(
   }
   std::vector<GoldenRow> rows = CompareSteps(golden, steps);
   if (HasRouterLosses(golden)) {
-    ASSIGN_OR_RETURN(GoldenRow row, CompareRouterLosses(golden, steps),
-                     _ << artifacts);
-    rows.push_back(std::move(row));
+    ASSIGN_OR_RETURN(const std::vector<GoldenRow> of_routers,
+                     CompareRouterLosses(golden, steps), _ << artifacts);
+    rows.insert(rows.end(), of_routers.begin(), of_routers.end());
   }
   ASSIGN_OR_RETURN(const std::vector<GoldenRow> taps,
                    CompareTaps(golden, job, artifacts));

@@ -154,6 +154,23 @@ TEST_F(GoldenMegatronTest, NumbersOfAStepAreCompared) {
                HasSubstr("layers.0 aux was not logged")));
 }
 
+TEST_F(GoldenMegatronTest, RoutersHaveAWiderBoundAfterTheFirstStep) {
+  golden_.steps.push_back(golden_.steps[0]);
+  const auto log_with = [](const char* first, const char* second) {
+    return LogWith("\"value\":4", first) + "\n" +
+           LogWith("\"value\":4", second);
+  };
+  EXPECT_THAT(Broken(Check(gradients_, final_,
+                           log_with("\"value\":4", "\"value\":4.000016"))),
+              ElementsAre());
+  EXPECT_THAT(Broken(Check(gradients_, final_,
+                           log_with("\"value\":4", "\"value\":4.00003"))),
+              ElementsAre("router losses, later steps: step 2 layers.0 z"));
+  EXPECT_THAT(Broken(Check(gradients_, final_,
+                           log_with("\"value\":4.000016", "\"value\":4"))),
+              ElementsAre("router losses: step 1 layers.0 z"));
+}
+
 TEST_F(GoldenMegatronTest, NamesTheTensorWhoseGradientIsOff) {
   Values gradients = gradients_;
   gradients["decoder.layers.0.self_attention.linear_qkv.weight"][5] += 1;
