@@ -1,10 +1,11 @@
 #include "tests/property/random_job.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <iterator>
-#include <numeric>
-#include <set>
-#include <utility>
+#include <string>
+
+#include "tests/property/job_layers.h"
 
 namespace weft::tests {
 namespace {
@@ -12,6 +13,9 @@ namespace {
 // Globs of some parameters that every job has.
 constexpr const char* kParameters[] = {"*.norm1",     "layers.0.*", "*.q*",
                                        "embedding.*", "layers.*",   "*.out"};
+// And with a pattern.
+constexpr const char* kPatternParameters[] = {"layers.0.*", "embedding.*",
+                                              "layers.*"};
 
 // Draws one job.
 class Drawer {
@@ -21,6 +25,7 @@ class Drawer {
   v1::TrainingJob Draw() {
     Model();
     if (Chance(9, 10)) Moe();
+    if (Chance(1, 3)) Pattern();
     Parallel();
     Batch();
     Schedule();
@@ -62,6 +67,9 @@ class Drawer {
     if (Chance(1, 4)) model.set_residual_multiplier(0.4);
     if (Chance(1, 4)) model.set_logits_divisor(2);
     model.set_tie_embeddings(Chance(1, 2));
+    if (Chance(1, 4)) {
+      model.set_padding_token(Chance(1, 100) ? 40 : Between(0, 19));
+    }
     if (Chance(1, 5)) Mla();
     if (Chance(1, 2)) {
       model.set_mlp_activation(Chance(1, 2) ? v1::MLP_ACTIVATION_SQUARED_RELU
@@ -71,6 +79,52 @@ class Drawer {
       if (Chance(1, 5)) model.add_dense_layers(layer);
     }
     if (Chance(299, 300)) model.set_ffn_hidden_size(20);
+  }
+
+  char Mixer() { return "M*+"[Between(0, 2)]; }
+  char Symbol() {
+    const char* symbols = job_.model().has_moe() ? "M*+-E" : "M*+-";
+    return symbols[Between(0, job_.model().has_moe() ? 4 : 3)];
+  }
+
+  // Up to 12 symbols, some of them in groups, in place of a list.
+  void Pattern() {
+    v1::ModelConfig& model = *job_.mutable_model();
+    model.clear_num_layers();
+    model.clear_dense_layers();
+    std::string pattern;
+    for (int left = Between(1, 12); left > 0;) {
+      const int size = Chance(1, 2) ? 1 : Between(1, std::min(left, 4));
+      const bool is_group = size > 1 || Chance(1, 4);
+      if (is_group) pattern += '[';
+      for (int i = 1; i < size; ++i) pattern += Mixer();
+      pattern += Symbol();
+      if (is_group) pattern += ']';
+      left -= size;
+    }
+    model.set_pattern(pattern);
+    if (model.has_moe() && !HasExperts(model) && Chance(99, 100)) {
+      model.mutable_moe()->clear_router_loss();
+    }
+    if (InPattern(model, '+') && (!model.has_mla() || !InPattern(model, '*'))) {
+      Mla();
+    }
+    if (InPattern(model, 'M') || Chance(1, 10)) Mamba();
+  }
+
+  void Mamba() {
+    v1::MambaConfig& mamba = *job_.mutable_model()->mutable_mamba();
+    mamba.set_num_heads(4);
+    mamba.set_num_groups(Chance(1, 300) ? 3 : OneOf({1, 2, 4}));
+    mamba.set_head_dim(OneOf({3, 6}));
+    mamba.set_state_size(5);
+    mamba.set_conv_width(OneOf({2, 4}));
+    mamba.set_chunk_size(OneOf({1, 3, 128}));
+    mamba.set_no_conv_bias(Chance(1, 2));
+    mamba.set_projection_bias(Chance(1, 2));
+    mamba.set_norm_over_all_groups(Chance(1, 2));
+    if (Chance(1, 3)) mamba.set_time_step_max(Chance(1, 100) ? 0.01 : 3);
+    if (Chance(1, 3)) mamba.set_time_step_min(0.02);
   }
 
   void Mla() {
@@ -108,9 +162,8 @@ class Drawer {
     const bool shared = moe.shared_expert_hidden_size() > 0;
     moe.set_shared_expert_gate(shared ? Chance(1, 2) : Chance(1, 100));
     Router(moe);
-    const v1::ModelConfig& model = job_.model();
-    const bool routers = model.dense_layers_size() < model.num_layers();
-    if (Chance(1, routers ? 2 : 100)) RouterLoss(*moe.mutable_router_loss());
+    if (Chance(1, HasExperts(job_.model()) ? 2 : 100))
+      RouterLoss(*moe.mutable_router_loss());
   }
 
   void Router(v1::MoeConfig& moe) {
@@ -147,8 +200,7 @@ class Drawer {
     int ep = OneOf({1, 1, 2, 2, 4});
     while (ep > parallel.world()) ep /= 2;
     const v1::ModelConfig& model = job_.model();
-    const bool experts = model.dense_layers_size() < model.num_layers();
-    if (!(model.has_moe() && experts) && Chance(19, 20)) ep = 1;
+    if (!HasExperts(model) && Chance(19, 20)) ep = 1;
     parallel.set_ep(ep);
     parallel.set_dispatcher(static_cast<v1::Dispatcher>(
         OneOf({v1::DISPATCHER_UNSPECIFIED, v1::DISPATCHER_ALLTOALL,
@@ -193,18 +245,17 @@ class Drawer {
       if (Chance(99, 100)) return;
     }
     const v1::ModelConfig& model = job_.model();
-    const bool experts =
-        model.has_moe() && model.dense_layers_size() < model.num_layers();
-    const bool dense = !model.has_moe() || model.dense_layers_size() > 0;
+    const bool experts = HasExperts(model);
     const bool shared = experts && model.moe().shared_expert_hidden_size() > 0;
     const auto add = [&](v1::RecomputePart part, bool exists) {
       if (exists ? Chance(1, 2) : Chance(1, 200)) recompute.add_parts(part);
     };
     add(v1::RECOMPUTE_PART_NORM, true);
     add(v1::RECOMPUTE_PART_MOE_ACTIVATION, experts);
-    add(v1::RECOMPUTE_PART_MLA_UP_PROJECTION, model.has_mla());
-    add(v1::RECOMPUTE_PART_ATTENTION_CORE, true);
-    add(v1::RECOMPUTE_PART_MLP, dense);
+    add(v1::RECOMPUTE_PART_MLA_UP_PROJECTION, HasLatent(model));
+    add(v1::RECOMPUTE_PART_ATTENTION_CORE,
+        HasLatent(model) || HasPlainAttention(model));
+    add(v1::RECOMPUTE_PART_MLP, HasDense(model));
     add(v1::RECOMPUTE_PART_SHARED_EXPERT, shared);
     if (Chance(1, 100)) add(v1::RECOMPUTE_PART_NORM, true);
   }
@@ -221,6 +272,15 @@ class Drawer {
     const bool sharded =
         fsdp.strategy() == v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS;
     if (Chance(sharded ? 40 : 1, 80)) fsdp.set_buffer_slots(Between(2, 6));
+    const std::string& pattern = job_.model().pattern();
+    if (pattern.empty() || Chance(2, 3)) return;
+    // The first layer at least.
+    if (pattern[0] == '[' && Chance(1, 2)) {
+      fsdp.add_unit_modules(v1::UNIT_MODULE_HYBRID_STACK);
+    } else {
+      fsdp.mutable_unit_filter()->set_symbols(
+          {pattern[0], "M*+-E["[Between(0, 5)]});
+    }
   }
 
   void Optimizer() {
@@ -235,7 +295,11 @@ class Drawer {
     if (Chance(1, 2)) return;
     v1::ParameterGroup& group = *optimizer.add_groups();
     for (int i = Between(1, 2); i > 0; --i) {
-      group.add_parameters(kParameters[Between(0, std::size(kParameters) - 1)]);
+      group.add_parameters(
+          job_.model().pattern().empty()
+              ? kParameters[Between(0, std::size(kParameters) - 1)]
+              : kPatternParameters[Between(0,
+                                           std::size(kPatternParameters) - 1)]);
     }
     if (Chance(1, 4)) {
       group.set_learning_rate_scale(3);
@@ -269,8 +333,7 @@ class Drawer {
       output.add_taps(globs[Between(0, 2)]);
     }
     const v1::ModelConfig& model = job_.model();
-    const bool experts =
-        model.has_moe() && model.dense_layers_size() < model.num_layers();
+    const bool experts = HasExperts(model);
     if (Chance(1, experts ? 4 : 100)) job_.mutable_output()->set_routing(true);
     if (Chance(1, experts ? 10 : 100)) job_.set_replay_routing("/routing");
     if (Chance(1, 3)) {
@@ -283,145 +346,10 @@ class Drawer {
   v1::TrainingJob job_;
 };
 
-bool HasExperts(const v1::ModelConfig& model) {
-  return model.has_moe() && model.dense_layers_size() < model.num_layers();
-}
-
-bool HasLoss(const v1::RouterLossConfig& loss) {
-  return loss.aux() > 0 || loss.sequence_aux() > 0 || loss.global_aux() > 0 ||
-         loss.z() > 0;
-}
-
-std::string BrokenMoeRule(const v1::MoeConfig& moe) {
-  if (moe.top_k() > moe.num_experts()) return "model.moe.top_k";
-  if (moe.top_k() == 1 &&
-      moe.top_k_normalization() != v1::TOP_K_NORMALIZATION_RAW) {
-    return "model.moe.top_k_normalization";
-  }
-  if (moe.max_rows_factor() != 0 && moe.max_rows_factor() < 1) {
-    return "model.moe.max_rows_factor";
-  }
-  if (moe.shared_expert_gate() && moe.shared_expert_hidden_size() == 0) {
-    return "model.moe.shared_expert_gate";
-  }
-  if (moe.has_expert_groups() &&
-      moe.num_experts() % moe.expert_groups().groups() != 0) {
-    return "model.moe.expert_groups.groups";
-  }
-  if (moe.has_expert_bias() &&
-      moe.score_function() != v1::SCORE_FUNCTION_SIGMOID) {
-    return "model.moe.expert_bias";
-  }
-  return "";
-}
-
-// Latent attention has a few of the fields of attention, and its own.
-std::string BrokenAttentionRule(const v1::ModelConfig& model) {
-  const v1::AttentionConfig& attention = model.attention();
-  if (model.has_mla()) {
-    if (attention.num_kv_heads() != 0 &&
-        attention.num_kv_heads() != attention.num_heads()) {
-      return "model.attention";
-    }
-    if (attention.qkv_bias() || attention.output_bias() ||
-        attention.qk_norm() || attention.no_rope() ||
-        attention.rotary_fraction() != 0) {
-      return "model.attention";
-    }
-    const bool even = model.mla().qk_rope_head_dim() % 2 == 0;
-    return even ? "" : "model.mla.qk_rope_head_dim";
-  }
-  if (attention.num_heads() % attention.num_kv_heads() != 0) {
-    return "model.attention.num_kv_heads";
-  }
-  const bool rotates = !attention.no_rope();
-  return rotates || attention.rotary_fraction() == 0
-             ? ""
-             : "model.attention.rotary_fraction";
-}
-
-std::string BrokenRecomputeRule(const v1::TrainingJob& job) {
-  const v1::ModelConfig& model = job.model();
-  const v1::RecomputeConfig& recompute = job.schedule().recompute();
-  std::set<int> seen;
-  for (int part : recompute.parts()) {
-    if (!seen.insert(part).second) return "schedule.recompute.parts";
-  }
-  if (recompute.full() && !seen.empty()) return "schedule.recompute.full";
-  const bool experts = HasExperts(model);
-  const bool dense = !model.has_moe() || model.dense_layers_size() > 0;
-  const std::pair<int, bool> has[] = {
-      {v1::RECOMPUTE_PART_MOE_ACTIVATION, experts},
-      {v1::RECOMPUTE_PART_MLA_UP_PROJECTION, model.has_mla()},
-      {v1::RECOMPUTE_PART_MLP, dense},
-      {v1::RECOMPUTE_PART_SHARED_EXPERT,
-       experts && model.moe().shared_expert_hidden_size() > 0}};
-  for (const auto& [part, exists] : has) {
-    if (seen.count(part) > 0 && !exists) return "schedule.recompute.parts";
-  }
-  return "";
-}
-
-std::string BrokenBatchRule(const v1::TrainingJob& job) {
-  const v1::BatchConfig& batch = job.batch();
-  const int world = job.parallel().world();
-  if (batch.microbatches().empty()) {
-    const bool whole = batch.global_batch() % (batch.microbatch() * world) == 0;
-    return whole ? "" : "batch.global_batch";
-  }
-  if (batch.microbatch() != 0) return "batch.microbatch";
-  const int sum = std::accumulate(batch.microbatches().begin(),
-                                  batch.microbatches().end(), 0);
-  return sum * world == batch.global_batch() ? "" : "batch.microbatches";
-}
-
 }  // namespace
 
 v1::TrainingJob RandomJob(std::mt19937& random) {
   return Drawer(random).Draw();
-}
-
-std::string BrokenRule(const v1::TrainingJob& job) {
-  const v1::ModelConfig& model = job.model();
-  const std::string attention = BrokenAttentionRule(model);
-  if (!attention.empty()) return attention;
-  const bool dense = !model.has_moe() || model.dense_layers_size() > 0;
-  if (dense && model.ffn_hidden_size() == 0) return "model.ffn_hidden_size";
-  const std::string moe =
-      model.has_moe() ? BrokenMoeRule(model.moe()) : std::string();
-  if (!moe.empty()) return moe;
-  if (model.moe().has_router_loss() && !HasExperts(model) &&
-      HasLoss(model.moe().router_loss())) {
-    return "model.moe.router_loss";
-  }
-  const int ep = job.parallel().ep();
-  const bool even = job.parallel().world() % ep == 0 &&
-                    (!model.has_moe() || model.moe().num_experts() % ep == 0);
-  if (!even || (ep > 1 && !HasExperts(model))) return "parallel.ep";
-  if ((job.parallel().dispatcher() == v1::DISPATCHER_ALLGATHER ||
-       job.parallel().dispatcher() == v1::DISPATCHER_FLEX) &&
-      model.moe().capacity().pad()) {
-    return "parallel.dispatcher";
-  }
-  const std::string batch = BrokenBatchRule(job);
-  if (!batch.empty()) return batch;
-  const std::string recompute = BrokenRecomputeRule(job);
-  if (!recompute.empty()) return recompute;
-  if (job.fsdp().buffer_slots() > 0 &&
-      job.fsdp().strategy() != v1::SHARDING_STRATEGY_OPTIM_GRADS_PARAMS) {
-    return "fsdp.buffer_slots";
-  }
-  if (job.eval().batches() > 0 && job.data().validation_fraction() == 0) {
-    return "data.validation_fraction";
-  }
-  if (job.output().routing() && !HasExperts(model)) return "output.routing";
-  if (!job.replay_routing().empty() && !HasExperts(model)) {
-    return "replay_routing";
-  }
-  if (job.output().taps_size() > 0 && job.output().tap_step() == 0) {
-    return "output.taps";
-  }
-  return "";
 }
 
 // Routing of random weights may send more rows than a factor allows, and there

@@ -1,6 +1,7 @@
 // Thousands of random jobs: the coordinator tells the legal ones, each of them
-// compiles to a plan that verifies, and a sample of every strategy and order
-// runs, with dead memory poisoned, to the bits of the plain order.
+// compiles to a plan that verifies and simulates, and a sample of every
+// strategy and order runs, with dead memory poisoned, to the bits of the plain
+// order.
 //
 // WEFT_RANDOM_JOBS says how many jobs are drawn. Of each order and strategy the
 // first ten run that have a world of at most four.
@@ -22,6 +23,7 @@
 #include "schedule/arena.h"
 #include "schedule/plan.h"
 #include "schedule/rules/validate.h"
+#include "schedule/simulate.h"
 #include "tests/property/random_job.h"
 #include "worker/exec/testing/delayed_run.h"
 
@@ -103,6 +105,12 @@ class RandomJobsTest : public ::testing::Test {
     ASSERT_GE(plan.train.arena_bytes,
               *std::max_element(live.begin(), live.end()));
     ++counts.verified;
+    ASSERT_OK_AND_ASSIGN(
+        const schedule::Simulation simulated,
+        schedule::Simulate(plan, plan.train,
+                           schedule::ModelledCosts(plan, plan.train),
+                           {schedule::BalancedRows(plan, plan.train)}));
+    ASSERT_GT(simulated.step_seconds, 0);
     if (counts.ran < kRunsOfAKind && CanRun(job)) {
       ++counts.ran;
       ExpectBitsOfThePlainOrder(job);

@@ -48,7 +48,8 @@ v1::TrainingJob SmallRandomJob(std::mt19937& random) {
     v1::TrainingJob job = RandomJob(random);
     const int sequences = job.batch().global_batch() / job.parallel().world();
     if (BrokenRule(job).empty() && CanRun(job) && HasTokensToLearn(job) &&
-        job.model().num_layers() <= 3 && sequences <= 4) {
+        job.model().num_layers() <= 3 && job.model().pattern().size() <= 6 &&
+        sequences <= 4) {
       // A mutant stands for the training program alone.
       job.clear_output();
       return job;

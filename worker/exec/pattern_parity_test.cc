@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/hash64.h"
 #include "base/sanitized.h"
@@ -35,6 +36,11 @@ TinyJob PatternJob(const std::string& pattern) {
       "model { num_layers: 0 ffn_hidden_size: 20 pattern: '", pattern,
       "' mamba { num_heads: 4 head_dim: 6 num_groups: 2 state_size: 5 "
       "chunk_size: 4 } }");
+  if (!absl::StrContains(pattern, '+')) return tiny;
+  absl::StrAppend(&tiny.more,
+                  " model { attention { num_kv_heads: 4 } mla { q_lora_rank: "
+                  "10 kv_lora_rank: 6 qk_nope_head_dim: 3 qk_rope_head_dim: 2 "
+                  "v_head_dim: 5 } }");
   return tiny;
 }
 
@@ -87,7 +93,8 @@ TEST_P(PatternParityTest, OrdersAndStrategiesThatReduceAlikeAgree) {
 
 INSTANTIATE_TEST_SUITE_P(
     Patterns, PatternParityTest,
-    ::testing::Combine(::testing::Values("[*E][*E]", "*[**E]-ME", "[M*E][M*E]"),
+    ::testing::Combine(::testing::Values("[*E][*E]", "*[**E]-ME", "[M*E][M*E]",
+                                         "[+E][+E]", "M[++-]*E"),
                        ::testing::Bool(),
                        ::testing::Values(v1::DISPATCHER_ALLTOALL,
                                          v1::DISPATCHER_FLEX)));
@@ -157,7 +164,8 @@ TEST_P(GroupTest, IsBitForBitItsLayersOneByOne) {
 INSTANTIATE_TEST_SUITE_P(Stacks, GroupTest,
                          ::testing::Values(Stack{"[*E][*E]", "*E*E"},
                                            Stack{"[*-][**E]-", "*-**E-"},
-                                           Stack{"[M*E]M[M-]", "M*EMM-"}));
+                                           Stack{"[M*E]M[M-]", "M*EMM-"},
+                                           Stack{"[+E][+*-]", "+E+*-"}));
 
 TEST(GroupTest, OfTransformerLayersIsTheListOfThem) {
   TinyJob tiny;

@@ -10,40 +10,23 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
+#include "worker/layers/testing/double_rows.h"
 #include "worker/layers/testing/node_runner.h"
 
 namespace weft::layers {
 namespace {
 
 using model::BlockKind;
+using testing::Dot;
 using testing::MakeShape;
 using testing::NodeRunner;
+using testing::Part;
+using testing::Rows;
+using testing::Silu;
 using testing::SmallShape;
-
-using Vec = std::vector<double>;
-using Rows = std::vector<Vec>;  // a row for each token
-
-Vec Part(const Vec& x, int64_t begin, int64_t size) {
-  return Vec(x.begin() + begin, x.begin() + begin + size);
-}
-
-// a + factor * b
-Vec Sum(const Vec& a, double factor, const Vec& b) {
-  Vec sum = a;
-  for (size_t i = 0; i < a.size(); ++i) sum[i] += factor * b[i];
-  return sum;
-}
-
-double Dot(const Vec& a, const Vec& b) {
-  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
-}
-
-Vec Softmax(Vec x) {
-  double sum = 0;
-  for (double& v : x) sum += v = std::exp(v);
-  for (double& v : x) v /= sum;
-  return x;
-}
+using testing::Softmax;
+using testing::Sum;
+using testing::Vec;
 
 // Frequency i of d rotated elements; the formula in job.proto.
 double Frequency(const model::Shape& s, const model::YarnShape& yarn, double d,
@@ -57,6 +40,19 @@ double Frequency(const model::Shape& s, const model::YarnShape& yarn, double d,
   const double r = std::min(std::max((i - low) / (high - low), 0.0), 1.0);
   const double plain = std::pow(s.rope_theta, -2 * i / d);
   return yarn.factor == 1 ? plain : plain * ((1 - r) + r / yarn.factor);
+}
+
+// YaRN's m(c), and what it makes of rotations and of scores.
+double Magnitude(const model::YarnShape& yarn, double c) {
+  return yarn.factor > 1 ? 0.1 * c * std::log(yarn.factor) + 1 : 1;
+}
+double RotationMagnitude(const model::YarnShape& yarn) {
+  return Magnitude(yarn, yarn.mscale) / Magnitude(yarn, yarn.mscale_all_dim);
+}
+double LatentScale(const model::Shape& s) {
+  if (s.softmax_scale != 0) return s.softmax_scale;
+  const double m = Magnitude(s.mla.yarn, s.mla.yarn.mscale_all_dim);
+  return m * m / std::sqrt(1.0 * (s.mla.plain_dim + s.mla.rope_dim));
 }
 
 class Oracle {
@@ -135,6 +131,7 @@ class Oracle {
     Rows branch;
     if (block == BlockKind::kAttention) branch = Attention(x);
     if (block == BlockKind::kMla) branch = Latent(x);
+    if (block == BlockKind::kMamba) branch = Mixer(x);
     if (block == BlockKind::kMlp) {
       for (const Vec& row : x) {
         branch.push_back(FeedForward(Param("mlp.gate_up"), Param("mlp.down"),
@@ -186,7 +183,7 @@ class Oracle {
   Vec Rotated(Vec x, int64_t d, const model::YarnShape& yarn, int64_t token) {
     for (int64_t i = 0; i < d / 2; ++i) {
       const double angle = token % s_.sequence * Frequency(s_, yarn, d, i);
-      const double m = yarn.rotation_magnitude();
+      const double m = RotationMagnitude(yarn);
       const double a = x[i];
       const double b = x[i + d / 2];
       x[i] = m * (a * std::cos(angle) - b * std::sin(angle));
@@ -278,9 +275,93 @@ class Oracle {
                                 Part(down, m.kv_rank, m.rope_dim), t));
         v.push_back(Part(kv, kv_at + m.plain_dim, m.v_dim));
       }
-      heads.push_back(Head(q, k, v, s_.mla_scale()));
+      heads.push_back(Head(q, k, v, LatentScale(s_)));
     }
     return Project(heads);
+  }
+
+  Vec Biased(const std::string& name, const Vec& x) {
+    const Vec y = Linear(name, x);
+    return s_.mamba.projection_bias ? Sum(y, 1, Param(name + "_bias")) : y;
+  }
+
+  // SiLU of the causal convolution of what lies behind z in projected rows.
+  Rows Convolved(const Rows& projected) {
+    const model::MambaShape& m = s_.mamba;
+    const Vec weight = Param("conv_weight");
+    const Vec bias = m.conv_bias ? Param("conv_bias") : Vec(m.conv_columns());
+    Rows rows;
+    for (int64_t t = 0; t < s_.tokens; ++t) {
+      Vec row = bias;
+      for (int64_t back = 0; back < m.conv_width && back <= t % s_.sequence;
+           ++back) {
+        for (int64_t c = 0; c < m.conv_columns(); ++c) {
+          row[c] += weight[(c + 1) * m.conv_width - 1 - back] *
+                    projected[t - back][m.inner() + c];
+        }
+      }
+      for (double& value : row) value = Silu(value);
+      rows.push_back(row);
+    }
+    return rows;
+  }
+
+  // The recurrence of one head over all tokens; adds to columns of `y`.
+  void Scan(const Rows& projected, const Rows& conv, int64_t head, Rows& y) {
+    const model::MambaShape& m = s_.mamba;
+    const double a = -std::exp(Param("A_log")[head]);
+    const double bias = Param("dt_bias")[head];
+    const double skip = Param("D")[head];
+    const int64_t group = head / (m.heads / m.groups);
+    Rows state;
+    for (int64_t t = 0; t < s_.tokens; ++t) {
+      if (t % s_.sequence == 0) state.assign(m.head_dim, Vec(m.state_size));
+      const double raw =
+          projected[t][m.inner() + m.conv_columns() + head] + bias;
+      double dt = std::max(std::log1p(std::exp(raw)), m.dt_min);
+      if (m.dt_max > 0) dt = std::min(dt, m.dt_max);
+      const Vec x = Part(conv[t], head * m.head_dim, m.head_dim);
+      const Vec b =
+          Part(conv[t], m.inner() + group * m.state_size, m.state_size);
+      const Vec c = Part(conv[t], m.inner() + (m.groups + group) * m.state_size,
+                         m.state_size);
+      for (int64_t p = 0; p < m.head_dim; ++p) {
+        for (double& element : state[p]) element *= std::exp(dt * a);
+        state[p] = Sum(state[p], dt * x[p], b);
+        y[t][head * m.head_dim + p] = Dot(state[p], c) + skip * x[p];
+      }
+    }
+  }
+
+  Vec GatedNorm(const Vec& y, const Vec& z) {
+    const Vec weight = Param("gated_norm");
+    const int64_t width = y.size() / (s_.mamba.one_norm ? 1 : s_.mamba.groups);
+    Vec out(y.size());
+    for (size_t i = 0; i < y.size(); ++i) out[i] = y[i] * Silu(z[i]);
+    for (size_t first = 0; first < y.size(); first += width) {
+      const Vec of_group = Part(out, first, width);
+      const double mean = Dot(of_group, of_group) / width;
+      for (int64_t i = 0; i < width; ++i) {
+        out[first + i] *= weight[first + i] / std::sqrt(mean + s_.norm_epsilon);
+      }
+    }
+    return out;
+  }
+
+  Rows Mixer(const Rows& x) {
+    Rows projected;
+    for (const Vec& row : x) {
+      projected.push_back(Biased("in_proj", Norm("norm", row)));
+    }
+    const Rows conv = Convolved(projected);
+    Rows y(x.size(), Vec(s_.mamba.inner()));
+    for (int64_t head = 0; head < s_.mamba.heads; ++head) {
+      Scan(projected, conv, head, y);
+    }
+    for (size_t t = 0; t < x.size(); ++t) {
+      y[t] = Biased("out_proj", GatedNorm(y[t], projected[t]));
+    }
+    return y;
   }
 
   NodeRunner& runner_;
@@ -332,6 +413,12 @@ SmallShape Latent(SmallShape shape, bool q_latent, bool half_split, bool yarn) {
   return shape;
 }
 
+SmallShape Mixers(SmallShape shape, bool options) {
+  shape.mamba = true;
+  shape.mamba_options = options;
+  return shape;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Shapes, DecoderOracleTest,
     ::testing::Values(Make(false, false), Make(true, false), Make(false, true),
@@ -341,12 +428,17 @@ INSTANTIATE_TEST_SUITE_P(
                       Latent(Make(false, false), true, true, false),
                       Latent(Make(false, false), false, false, true),
                       Latent(Make(true, true), true, false, true),
-                      Latent(Make(false, true), false, true, true)),
+                      Latent(Make(false, true), false, true, true),
+                      Mixers(Make(false, false), false),
+                      Mixers(Make(true, true), true)),
     [](const ::testing::TestParamInfo<SmallShape>& info) {
       return absl::StrCat(
           info.param.moe ? "Moe" : "Dense", info.param.scaled ? "Scaled" : "",
           info.param.rope ? "" : "NoRope",
           info.param.rotary_fraction < 1 ? "Fraction" : "",
+          !info.param.mamba          ? ""
+          : info.param.mamba_options ? "MixerOptions"
+                                     : "Mixer",
           info.param.mla ? "Latent" : "", info.param.q_latent ? "Queries" : "",
           info.param.half_split ? "HalfSplit" : "",
           info.param.yarn ? "Yarn" : "");
