@@ -159,6 +159,21 @@ Finding CheckRows(const Job& job) {
       " may give a rank more than 2147483647 rows");
 }
 
+// A GPU numbers the chunks of all heads of a microbatch in 31 bits.
+Finding CheckScanChunks(const Job& job) {
+  const v1::MambaConfig& mamba = job.model().mamba();
+  const int64_t chunk = mamba.chunk_size() != 0 ? mamba.chunk_size() : 128;
+  const int64_t sequence = job.data().sequence_length();
+  const Wide chunks = Wide{(sequence + chunk - 1) / chunk} *
+                      LargestMicrobatch(job) * mamba.num_heads();
+  if (chunks <= kMaxRows) return {};
+  return absl::StrCat(
+      "model.mamba.chunk_size=", chunk, " cuts data.sequence_length=", sequence,
+      " * batch.microbatch=", LargestMicrobatch(job), " tokens of each of ",
+      "model.mamba.num_heads=", mamba.num_heads(),
+      " into more than 2147483647 chunks");
+}
+
 // Of latent attention: weights of a layer, and columns of its activations.
 Wide LatentWeights(const v1::ModelConfig& model) {
   const v1::MlaConfig& mla = model.mla();
@@ -262,6 +277,9 @@ constexpr RelationRule kRules[] = {
      "alltoall where model.moe.capacity.pad is set", CheckDispatcherPads},
     {"batch.microbatch", "data,parallel,model",
      "at most 2147483647 rows an expert-parallel rank", CheckRows},
+    {"model.mamba.chunk_size",
+     "model.mamba.num_heads,data.sequence_length,batch.microbatch",
+     "at most 2147483647 chunks of all heads in a microbatch", CheckScanChunks},
     {"model", "batch,data,parallel",
      "sizes whose bytes can be counted, up to 1024 PiB", CheckBytes},
 };

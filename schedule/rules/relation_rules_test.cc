@@ -203,6 +203,12 @@ std::vector<RelationCase> BatchCases() {
        "data { sequence_length: 1048576 } "
        "batch { global_batch: 128 microbatch: 64 }",
        "model", "1024 PiB", "PiB"},
+      {"model { num_layers: 0 pattern: '*EM' mamba { num_heads: 4096 "
+       "head_dim: 1 num_groups: 1 state_size: 1 chunk_size: 1 } } "
+       "data { sequence_length: 1048576 }",
+       "model.mamba.chunk_size", "2147483647 chunks",
+       "chunk_size=1 cuts data.sequence_length=1048576 * batch.microbatch=1 "
+       "tokens of each of model.mamba.num_heads=4096 into"},
       {"model { moe { capacity { factor: 65536 pad: true } } } "
        "data { sequence_length: 32768 }",
        "batch.microbatch", "2147483647 rows",
