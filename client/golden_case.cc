@@ -147,11 +147,10 @@ absl::StatusOr<GoldenCase> ReadGoldenCase(const std::string& folder) {
 }
 
 std::vector<int64_t> GoldenCase::RoutedLayers() const {
-  const std::vector<model::LayerBlocks> all =
-      DeclareOneSequence(job).shape.layers;
+  const model::ModelDecl model = DeclareOneSequence(job).model;
   std::vector<int64_t> layers;
-  for (size_t layer = 0; layer < all.size(); ++layer) {
-    if (Has(all[layer], model::BlockKind::kExperts)) layers.push_back(layer);
+  for (size_t layer = 1; layer < model.layers.size(); ++layer) {
+    if (model.layers[layer].moe) layers.push_back(layer - 1);
   }
   return layers;
 }

@@ -27,7 +27,8 @@ struct GoldenStep {
   double loss = 0;
   double grad_norm = 0;  // before clipping
   std::optional<double> objective;
-  // Means over the microbatches, without coefficients.
+  // Means over the microbatches, without coefficients; those of depths of
+  // multi-token prediction, too.
   std::vector<v1::RouterLoss> router_losses;
   // Tokens that each expert got: [microbatches, RoutedLayers(), experts] of the
   // whole job; empty: not compared.
@@ -85,7 +86,8 @@ struct GoldenCase {
   std::vector<int32_t> routing;  // [sequences, sequence_length, top_k] experts
   GoldenBounds bounds;
 
-  // Those with experts, ascending; `routing` is of the first.
+  // Those with experts, ascending, depths of multi-token prediction behind;
+  // `routing` is of the first.
   std::vector<int64_t> RoutedLayers() const;
   // How many an expert takes of a microbatch of `tokens` on one rank, `chosen`
   // of which chose it: with a capacity no more, padded to it no less.

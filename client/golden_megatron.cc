@@ -195,6 +195,7 @@ bool IsTraced(const std::string& name) {
       "logits",       "router.logits",     "router.topk_ids",
       "router.probs", "router.topk_probs", "router.routing_map"};
   return absl::c_linear_search(kNames, name) ||
+         absl::StartsWith(name, "mtp_logits.") ||
          absl::StartsWith(name, "hidden.");
 }
 

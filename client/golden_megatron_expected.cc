@@ -54,6 +54,7 @@ struct Microbatch {
   double loss_sum = 0;
   double loss = 0;
   double router = 0;  // raw losses times their coefficients
+  double depths = 0;  // losses of depths times their factor
 };
 
 // Reads one step.
@@ -83,6 +84,7 @@ class StepReader {
   absl::StatusOr<Microbatch> ReadMicrobatch(const Json& json, size_t m);
   absl::Status ReadRouterLosses(const Json& json, const std::string& prefix,
                                 Microbatch& microbatch);
+  absl::Status ReadDepthLosses(FieldReader& fields, Microbatch& microbatch);
   absl::Status CheckMeans(const GoldenStep& step,
                           const std::vector<Microbatch>& microbatches,
                           FieldReader& fields) const;
@@ -93,7 +95,7 @@ class StepReader {
   const std::vector<int64_t>& valid_;
   const std::string prefix_;
   const std::vector<int64_t> layers_;
-  // Raw losses over all microbatches, by layer and our name.
+  // Raw losses over all microbatches, also of depths, by layer and our name.
   std::map<std::pair<int64_t, std::string>, double> router_sums_;
 };
 
@@ -147,6 +149,29 @@ absl::Status StepReader::ReadRouterLosses(const Json& json,
   return fields.Refusals();
 }
 
+absl::Status StepReader::ReadDepthLosses(FieldReader& fields,
+                                         Microbatch& microbatch) {
+  const model::Shape shape = DeclareOneSequence(golden_.job).shape;
+  const auto depths = static_cast<size_t>(shape.mtp_depths());
+  if (depths == 0) return absl::OkStatus();
+  const Json* losses = fields.Take("mtp_losses");
+  const bool are_numbers =
+      IsList(losses, depths) &&
+      std::all_of(losses->begin(), losses->end(),
+                  [](const Json& loss) { return loss.is_number(); });
+  if (!are_numbers) {
+    fields.Refuse("mtp_losses", absl::StrCat("must be a list of ", depths,
+                                             " numbers, one for each depth"));
+    return fields.Refusals();
+  }
+  for (size_t k = 0; k < depths; ++k) {
+    const double loss = (*losses)[k].get<double>();
+    microbatch.depths += shape.mtp_loss_factor / depths * loss;
+    router_sums_[{shape.layers.size() + k, "mtp"}] += loss;
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Microbatch> StepReader::ReadMicrobatch(const Json& json,
                                                       size_t m) {
   const std::string prefix = absl::StrCat(prefix_, "microbatches[", m, "]");
@@ -165,6 +190,7 @@ absl::StatusOr<Microbatch> StepReader::ReadMicrobatch(const Json& json,
     fields.Refuse("lm_loss", "must be lm_loss_sum / num_tokens");
   }
   const Json* losses = fields.Take("moe_losses");
+  RETURN_IF_ERROR(ReadDepthLosses(fields, microbatch));
   fields.RefuseTheRest("is not known");
   RETURN_IF_ERROR(fields.Refusals());
   RETURN_IF_ERROR(ReadRouterLosses(losses == nullptr ? Json::object() : *losses,
@@ -176,13 +202,17 @@ absl::Status StepReader::CheckMeans(const GoldenStep& step,
                                     const std::vector<Microbatch>& microbatches,
                                     FieldReader& fields) const {
   double losses = 0;
-  double routers = 0;
+  double further = 0;  // of routers and depths
   for (size_t m = 0; m < microbatches.size(); ++m) {
     const Microbatch& each = microbatches[m];
-    losses += means_over_tokens() ? each.loss_sum : each.loss;
-    routers += means_over_tokens()
-                   ? each.router * static_cast<double>(valid_[m])
-                   : each.router;
+    if (means_over_tokens()) {
+      losses += each.loss_sum;
+      further += each.router * static_cast<double>(valid_[m]) +
+                 each.depths * static_cast<double>(counted_[m]);
+    } else {
+      losses += each.loss;
+      further += each.router + each.depths;
+    }
   }
   const double all = static_cast<double>(
       std::accumulate(counted_.begin(), counted_.end(), int64_t{0}));
@@ -194,7 +224,7 @@ absl::Status StepReader::CheckMeans(const GoldenStep& step,
     fields.Refuse(name, absl::StrCat("its microbatches give ", must_be));
   };
   check("lm_loss", step.loss, losses / over);
-  check("objective", *step.objective, (losses + routers) / over);
+  check("objective", *step.objective, (losses + further) / over);
   return fields.Refusals();
 }
 
@@ -299,7 +329,8 @@ void CheckScaling(FieldReader& expected, const GoldenCase& golden) {
       {golden.job.loss().normalization() == v1::LOSS_NORMALIZATION_TOKEN
            ? "lm_loss_sum of all microbatches / total_num_tokens of the step"
            : "mean over microbatches of lm_loss_sum / max(num_tokens, 1)"});
-  fields.Take("moe_losses");  // prose
+  fields.Take("moe_losses");  // prose, as is the next
+  fields.Take("mtp_losses");
   fields.RefuseTheRest("is not known");
   expected.Append(fields);
 }

@@ -4,13 +4,16 @@
 // [microbatches, layers with experts, experts] and microbatches, each with
 // lm_loss_sum, num_tokens, their quotient lm_loss and, by kind, moe_losses: of
 // every layer with experts its layer_number, from 1, the coefficient and the
-// raw loss. With M microbatches, N tokens that the losses count and T valid
-// tokens of a microbatch, objective is
+// raw loss; with multi-token prediction mtp_losses, of every depth the mean
+// over its labels. With M microbatches, N tokens that the losses count and T
+// valid tokens of a microbatch, objective is
 //
-//   1/M sum_m (lm_loss_m + sum coeff raw)                 means of microbatches
-//   1/N sum_m (lm_loss_sum_m + T_m sum coeff raw)         a mean over tokens
+//   1/M sum_m (lm_loss_m + sum coeff raw + d_m)           means of microbatches
+//   1/N sum_m (lm_loss_sum_m + T_m sum coeff raw + num_tokens_m d_m)
+//                                                         a mean over tokens
 //
-// and lm_loss of the step the same without routers.
+// where d is the loss factor times the mean of mtp_losses, and lm_loss of the
+// step is the same without routers and depths.
 #ifndef WEFT_CLIENT_GOLDEN_MEGATRON_EXPECTED_H_
 #define WEFT_CLIENT_GOLDEN_MEGATRON_EXPECTED_H_
 

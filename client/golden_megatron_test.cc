@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "client/golden_megatron_fixture.h"
+#include "client/golden_taps.h"
 #include "data/format/indexed_dataset.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -266,6 +267,44 @@ TEST_F(GoldenMegatronTest, SaysWhatIsWrongWithABatch) {
                                  "reads"));
   WriteBatch({1, 4, 3, 6}, {1, 1, 1, 1}, "step0.mb1.padding_mask");
   EXPECT_THAT(Error(), HasSubstr("step0.mb1.padding_mask must be U8"));
+}
+
+TEST_F(GoldenMegatronTest, DepthsHaveLossesOfTheirOwnAndRouters) {
+  json config = json::parse(kConfig);
+  config["mtp_num_layers"] = 1;
+  config["mtp_loss_scaling_factor"] = 0.5;
+  WriteText(model() + "/config.json", config.dump());
+  json expected = json::parse(kExpected);
+  expected["num_parameters"] = 356;
+  json& step = expected["steps"][0];
+  step["objective"] = 2 + 2 * 0.0324 + 0.5 * (3 * 2 + 2 * 3) / 5;
+  for (int m = 0; m < 2; ++m) {
+    json& microbatch = step["microbatches"][m];
+    microbatch["mtp_losses"] = {2 + m};
+    for (json& losses : microbatch["moe_losses"]) {
+      losses.push_back(losses[0]);
+      losses[1]["layer_number"] = 2;
+    }
+    json& tokens = step["tokens_per_expert"][m];
+    tokens.push_back(tokens[0]);
+  }
+  WriteText(model() + "/expected.json", expected.dump());
+  const GoldenCase golden = Read();
+  EXPECT_THAT(golden.RoutedLayers(), ElementsAre(0, 1));
+  EXPECT_EQ(RoutingOf(golden, 1).name, "mtp.0.topk_index");
+  ASSERT_EQ(golden.steps[0].router_losses.size(), 5);
+  const v1::RouterLoss& loss = golden.steps[0].router_losses[3];
+  EXPECT_EQ(loss.name(), "mtp");
+  EXPECT_EQ(loss.layer(), 1);
+  EXPECT_EQ(loss.value(), 2.5);
+
+  json wrong = expected;
+  wrong["steps"][0]["objective"] = 2.0648;
+  WriteText(model() + "/expected.json", wrong.dump());
+  EXPECT_THAT(Error(), HasSubstr("its microbatches give 3.2648"));
+  wrong["steps"][0]["microbatches"][0]["mtp_losses"] = {2, 1};
+  WriteText(model() + "/expected.json", wrong.dump());
+  EXPECT_THAT(Error(), HasSubstr("must be a list of 1 numbers"));
 }
 
 TEST_F(GoldenMegatronTest, AFeatureThatWeftLacksIsRefusedByItsField) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "checkpoint/format/safetensors_file.h"
+#include "client/golden_files.h"
 
 namespace weft::client {
 namespace {
@@ -87,7 +88,8 @@ TappedValue LogitsOf(const GoldenCase& golden) {
 }
 
 TappedValue RoutingOf(const GoldenCase& golden, int64_t layer) {
-  return {absl::StrCat("layers.", layer, ".topk_index"),
+  const model::ModelDecl model = DeclareOneSequence(golden.job).model;
+  return {model.layers[1 + layer].name + ".topk_index",
           golden.job.model().moe().top_k()};
 }
 

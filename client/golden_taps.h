@@ -18,7 +18,8 @@ struct TappedValue {
   int64_t columns = 0;
 };
 
-// Where logits, and the experts of each token in a layer, are.
+// Where logits, and the experts of each token in a layer of RoutedLayers(),
+// are.
 TappedValue LogitsOf(const GoldenCase& golden);
 TappedValue RoutingOf(const GoldenCase& golden, int64_t layer);
 

@@ -10,6 +10,8 @@ const char* Name(NodeKind kind) {
       return "loss_weights";
     case NodeKind::kEmbedding:
       return "embedding";
+    case NodeKind::kMtpInput:
+      return "mtp_input";
     case NodeKind::kAttention:
       return "attention";
     case NodeKind::kMamba:
@@ -39,8 +41,9 @@ const char* Name(NodeKind kind) {
 }
 
 bool IsBeforeDispatch(NodeKind kind) {
-  return kind == NodeKind::kAttention || kind == NodeKind::kMamba ||
-         kind == NodeKind::kMla || kind == NodeKind::kPreDispatch;
+  return kind == NodeKind::kMtpInput || kind == NodeKind::kAttention ||
+         kind == NodeKind::kMamba || kind == NodeKind::kMla ||
+         kind == NodeKind::kPreDispatch;
 }
 
 const char* Name(Phase phase) {

@@ -24,6 +24,7 @@ enum class LayerKind : uint8_t { kEmbedding, kDecoder, kHead };
 enum class NodeKind : uint8_t {
   kLoad,         // tokens of the microbatch and their labels
   kEmbedding,    // rows of the embedding table
+  kMtpInput,     // a depth's input: further tokens beside the state before
   kAttention,    // norm, attention, residual
   kMamba,        // norm, Mamba-2 mixer, residual
   kMla,          // norm, multi-head latent attention, residual
@@ -215,11 +216,13 @@ struct ExpertBiasDecl {
 };
 
 struct ModelDecl {
-  std::vector<LayerDecl> layers;  // embedding, decoder layers, head
+  // Embedding, decoder layers, depths of multi-token prediction, head.
+  std::vector<LayerDecl> layers;
   std::vector<ParamDecl> params;
   std::vector<ValueDecl> values;
   int loss_value = -1;  // f64[1]: sum of the microbatch's token losses
-  int64_t tokens = 0;   // of one microbatch on one rank
+  std::vector<int> depth_loss_values;         // the same of every depth
+  int64_t tokens = 0;                         // of one microbatch on one rank
   std::vector<RouterLossDecl> router_losses;  // ascending by layer, then loss
   std::vector<ExpertBiasDecl> expert_biases;  // ascending by layer
   // Host values that count rows and are not waited for in the step, ascending

@@ -62,6 +62,14 @@ int DeclarationBuilder::Norm(const std::string& name, int64_t columns) {
   return id;
 }
 
+int DeclarationBuilder::NormOf(int layer, const std::string& layer_name,
+                               const std::string& name, int64_t columns) {
+  const int id = Norm(name, columns);
+  decl_.params[id].layer = layer;
+  decl_.params[id].name = layer_name + "." + name;
+  return id;
+}
+
 int DeclarationBuilder::Value(const std::string& name, int64_t rows,
                               int64_t columns, DType dtype) {
   ValueDecl value;

@@ -50,6 +50,9 @@ class DeclarationBuilder {
   }
   // A norm's scale: ones.
   int Norm(const std::string& name, int64_t columns);
+  // The same of a layer that has not begun yet.
+  int NormOf(int layer, const std::string& layer_name, const std::string& name,
+             int64_t columns);
 
   int Value(const std::string& name, int64_t rows, int64_t columns,
             DType dtype = DType::kF32);
@@ -63,6 +66,7 @@ class DeclarationBuilder {
 
   void SetLoss(int value) { decl_.loss_value = value; }
   void AddDeviceCounts(int value) { decl_.device_counts.push_back(value); }
+  void AddDepthLoss(int value) { decl_.depth_loss_values.push_back(value); }
   // A router loss of the layer begun last, in a host value of its own; kAbsent
   // when its coefficient is 0.
   int AddRouterLoss(RouterLoss loss, double coefficient);

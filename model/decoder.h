@@ -10,6 +10,7 @@
 #define WEFT_MODEL_DECODER_H_
 
 #include "model/declaration.h"
+#include "model/decoder_mla.h"
 #include "model/shape.h"
 
 namespace weft::model {
@@ -35,21 +36,25 @@ enum Forward {
   kLabels,  // write i32[T] the token after each, or ops::kIgnoredLabel where
             // the loss mask has 0
   kValid,  // write i32[T] 1, or 0 where a token is padding; with a padding mask
-  // write i32[T,k], with routing that is replayed: for this layer with experts
-  // and, numbered on, for each after it
-  kReplayIndex,
+  // Write, for every depth of multi-token prediction, tokens and labels as many
+  // tokens further, with tokens 0 and labels that do not count past the end of
+  // a sequence; then, with routing that is replayed, i32[T,k] for each layer
+  // with experts.
+  kDepths,
 };
 }  // namespace load
 
-// Present with a loss mask or a padding mask. What is written are factors by
-// which losses count more than without: a mean over what counts is all tokens
-// by those that count times the mean over all. See kernels/ops/loss_weights.
+// Present with a loss mask, a padding mask or depths. What is written are
+// factors by which losses count more than without masks: a mean over what
+// counts is all tokens by those that count times the mean over all. See
+// kernels/ops/loss_weights.
 namespace loss_weights {
 enum Forward {
-  kGathered,  // scratch f64[world,3] of each rank: tokens that count as labels
-              // in the microbatch and in the step, valid tokens in the
-              // microbatch
-  kWeights,   // write [1,6]
+  kGathered,  // scratch f64[world,3+depths] of each rank: tokens that count as
+              // labels in the microbatch and in the step, valid tokens in the
+              // microbatch, labels of each depth
+  kWeights,   // write [1,6]; with masks only
+  kDepths,    // write [1,1] for each depth
 };
 }  // namespace loss_weights
 
@@ -60,6 +65,55 @@ enum Forward { kTokens, kY };  // read tokens; write y [T,H]
 enum Wgrad { kWTokens, kWDy, kWScratch };
 enum Params { kTable };  // [V,H]; also the only grad
 }  // namespace embedding
+
+// The input of a depth: projection [norm of the embedding, norm of the state].
+// The state is the final norm, of the depth before or the model's own, of x.
+namespace mtp_input {
+enum Forward {
+  kTokens,         // read i32[T] of this depth
+  kX,              // read [T,H]
+  kEmbedding,      // write [T,H] rows of the table
+  kEmbeddingRstd,  // write [T]
+  kEmbeddingNorm,  // write [T,H]
+  kRstd,           // write [T] of the final norm
+  kState,          // write [T,H]
+  kStateRstd,      // write [T]
+  kStateNorm,      // write [T,H]
+  kY,              // write [T,H]
+};
+enum Dgrad {
+  kDDy,  // read [T,H]
+  kDX,   // read, like all up to the next
+  kDEmbedding,
+  kDEmbeddingRstd,
+  kDRstd,
+  kDState,
+  kDStateRstd,
+  kDHeadGrad,       // read [T,H] gradient of x that the head gave
+  kDScratch,        // scratch [T,H]
+  kDEmbeddingGrad,  // write [T,H]
+  kDDx,             // write [T,H]
+};
+// read tokens, the two norms, gradients of the embedding and of y; scratch i32,
+// see ops::EmbeddingBackwardScratchElements
+enum Wgrad {
+  kWTokens,
+  kWEmbeddingNorm,
+  kWStateNorm,
+  kWEmbeddingGrad,
+  kWDy,
+  kWScratch,
+};
+enum Params {
+  kTable,       // [V,H]
+  kENorm,       // [H]
+  kHNorm,       // [H]
+  kProjection,  // [H,2H]
+  kFinalNorm,   // [H]
+};
+enum DgradGrads { kGENorm, kGHNorm, kGFinalNorm };
+enum WgradGrads { kGTable, kGProjection };
+}  // namespace mtp_input
 
 // Each block of a layer maps the residual stream: x to y and, back, dy to dx.
 // What it adds to x has the gradient kBranchGrad: dy times residual_multiplier.
@@ -167,80 +221,6 @@ enum DgradGrads {
 };
 enum WgradGrads { kGIn, kGOut, kGInB, kGOutB };
 }  // namespace mamba
-
-// Multi-head latent attention. [n] heads; of the widths of model/shape.h: [P]
-// plain, [r] rope, [v] values, [Lq] and [L] latents of queries and of keys and
-// values. What queries' latent has is absent without it.
-namespace mla {
-enum Forward {
-  kX,            // read  x [T,H]
-  kRstd,         // write [T]
-  kXn,           // write [T,H] norm1(x)
-  kQLatent,      // write [T,Lq]
-  kQRstd,        // write [T]
-  kQNormed,      // write [T,Lq] q_norm(latent)
-  kQ,            // scratch [T,n(P+r)]
-  kKvLatent,     // write [T,L]
-  kKvRstd,       // write [T]
-  kKvNormed,     // write [T,L] kv_norm(latent)
-  kKRope,        // write [T,r]
-  kKv,           // scratch [T,n(P+v)]
-  kQkv,          // write [T,n(2(P+r)+v)] after rotary
-  kAttnOut,      // write [T,nv]
-  kLse,          // write [T,n]
-  kAttnScratch,  // scratch, see ops::AttentionForwardScratchElements
-  kY,            // write [T,H] x + residual_multiplier * out(attn)
-};
-enum Step { kNormStep, kLatentStep, kUpStep, kCoreStep, kOutStep };
-enum Dgrad {
-  kDDy,             // read [T,H]
-  kDX,              // read x
-  kDRstd,           // read
-  kDQLatent,        // read
-  kDQRstd,          // read
-  kDKvLatent,       // read
-  kDKvRstd,         // read
-  kDQkv,            // read
-  kDAttnOut,        // read
-  kDLse,            // read
-  kDAttnScratch,    // scratch
-  kDScratch,        // scratch [T,max(H,nv)]
-  kDLatentScratch,  // scratch [T,max(Lq,L)]
-  kDQkvGrad,        // scratch [T,n(2(P+r)+v)]
-  kDQGrad,          // write [T,n(P+r)]
-  kDQLatentGrad,    // write [T,Lq]
-  kDKvGrad,         // write [T,n(P+v)]
-  kDKvLatentGrad,   // write [T,L]
-  kDKRopeGrad,      // write [T,r]
-  kDDx,             // write [T,H]
-  kDBranchGrad,     // write [T,H]; with a residual_multiplier only
-};
-enum Wgrad {
-  kWXn,  // read, like all
-  kWQNormed,
-  kWQGrad,
-  kWQLatentGrad,
-  kWKvNormed,
-  kWKvGrad,
-  kWKvLatentGrad,
-  kWKRopeGrad,
-  kWAttnOut,
-  kWBranchGrad,
-};
-// Read by forward and by dgrad.
-enum Params {
-  kNorm1,    // [H]
-  kQDownW,   // [Lq,H]
-  kQNorm,    // [Lq]
-  kQW,       // q_up [n(P+r),Lq]; without a latent q_proj [n(P+r),H]
-  kKvDownW,  // [L+r,H] rows of the latent, then of the shared key part
-  kKvNorm,   // [L]
-  kKvUpW,    // [n(P+v),L]
-  kOutW,     // [H,nv]
-};
-enum DgradGrads { kGNorm1, kGQNorm, kGKvNorm };
-enum WgradGrads { kGQDown, kGQ, kGKvDown, kGKvUp, kGOut };
-}  // namespace mla
 
 namespace pre_dispatch {
 enum Forward {
@@ -461,9 +441,10 @@ enum Forward {
   kGroupExperts,  // read i32[G,k]
   kPartial,       // scratch [G,H]
 };
-// read dy, counts, token_of_row; scratch [N,H]; write d_out [R,H],
-// [branch_grad]. Gathered: offsets are read instead of counts, token_of_row is
-// that of own rows i32[R], and scratch is [G,H].
+// read dy, counts, token_of_row; scratch [N,H]; write d_out [R,H], and
+// branch_grad [T,H] with a residual_multiplier. Gathered: offsets are read
+// instead of counts, token_of_row is that of own rows i32[R], and scratch is
+// [G,H].
 enum Dgrad {
   kDDy,
   kDAll,
@@ -480,7 +461,7 @@ namespace mlp {
 enum Forward { kX, kRstd2, kXn2, kUp, kAct, kY };
 enum Step { kNormStep, kUpStep, kActStep, kDownStep };
 // read dy, x, rstd2, xn2, up; scratch d_act [T,F], d_xn2 [T,H]; write
-// d_up [T,U(F)], dx [T,H], [branch_grad]
+// d_up [T,U(F)], dx [T,H], and branch_grad [T,H] with a residual_multiplier
 enum Dgrad {
   kDDy,
   kDX,
@@ -499,6 +480,7 @@ enum DgradGrads { kGNorm2 };
 enum WgradGrads { kGUp, kGDown };
 }  // namespace mlp
 
+// One for the model's state, then one for that of each depth.
 namespace head {
 enum Forward { kX, kRstd, kXn, kLogits };  // read; write [T], [T,H], [T,V]
 // read d_logits [T,V], x, rstd, xn; scratch [T,H]; write dx [T,H]
@@ -512,8 +494,8 @@ enum WgradGrads { kGOutput };
 namespace loss {
 // read logits, labels; write lse [T], loss f64[1]
 enum Forward { kLogits, kLabels, kLse, kLoss };
-// read logits, labels, lse; write d_logits [T,V]; read weights [1,6] (with a
-// mask only)
+// read logits, labels, lse; write d_logits [T,V]; read weights, a token's first
+// (with a loss mask, and of depths, only)
 enum Dgrad { kDLogits, kDLabels, kDLse, kDLogitsGrad, kDWeights };
 }  // namespace loss
 

@@ -120,7 +120,10 @@ class DecoderBuilder {
 
   void EmbeddingLayer();
   void DecoderLayer(int index);
+  void MtpLayer(int index);
   void HeadLayer();
+  // The blocks of the layer begun last.
+  void Blocks(const LayerBlocks& blocks);
   // Each declares the block from x_ to y_ and from dy_ to dx_.
   void Attention();
   std::vector<StepDecl> AttentionSteps() const;
@@ -178,8 +181,21 @@ class DecoderBuilder {
   // Gradient of what the block adds to the residual stream.
   int BranchGrad() const { return scaled_dy_ == kAbsent ? dy_ : scaled_dy_; }
 
+  // What a head reads and writes: a state before its final norm, and its
+  // gradient.
+  struct Head {
+    int x, dx, norm;
+  };
+  void DeclareHead(const Head& head, int output, int depth);
+  // Declares a depth's input node, given the head of the state before it.
+  void MtpInput(int tokens, Head& before);
+
   const Shape& s_;
   DeclarationBuilder out_;
+  std::vector<Head> heads_;        // of the model, then of each depth
+  std::vector<int> depth_tokens_;  // values, by depth
+  std::vector<int> depth_labels_;
+  std::vector<int> depth_weights_;
   int table_ = -1;              // embedding table
   int tokens_ = -1;             // value
   int labels_ = -1;             // value

@@ -28,7 +28,14 @@ Shape WholeShape() {
 }
 
 TEST(DecoderTest, NamesAreUnique) {
-  const ModelDecl model = DeclareDecoder(WholeShape());
+  Shape shape = WholeShape();
+  shape.mamba = MambaShape();
+  shape.mamba.heads = shape.mamba.head_dim = shape.mamba.state_size = 4;
+  shape.mamba.groups = 1;
+  shape.mamba.conv_width = shape.mamba.chunk = 4;
+  shape.mtp_layers.assign(
+      2, {BlockKind::kMamba, BlockKind::kAttention, BlockKind::kExperts});
+  const ModelDecl model = DeclareDecoder(shape);
   std::set<std::string> params;
   for (const ParamDecl& param : model.params) {
     EXPECT_TRUE(params.insert(param.name).second) << param.name;

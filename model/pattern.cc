@@ -190,28 +190,47 @@ std::string PatternText(const Pattern& pattern) {
   return text;
 }
 
-Pattern PatternOf(const v1::ModelConfig& model) {
-  if (!model.pattern().empty()) {
-    if (model.pattern().size() > kMaxPatternBytes) return Pattern();
-    absl::StatusOr<Pattern> parsed = ParsePattern(model.pattern());
-    return parsed.ok() ? *std::move(parsed) : Pattern();
-  }
+namespace {
+
+LayerBlocks TransformerLayer(const v1::ModelConfig& model, bool dense) {
+  return {model.has_mla() ? BlockKind::kMla : BlockKind::kAttention,
+          dense ? BlockKind::kMlp : BlockKind::kExperts};
+}
+
+Pattern TransformerOf(const v1::ModelConfig& model) {
   if (model.num_layers() > kMaxLayers) return Pattern();
-  const BlockKind mixer =
-      model.has_mla() ? BlockKind::kMla : BlockKind::kAttention;
-  const LayerBlocks dense = {mixer, BlockKind::kMlp};
-  const LayerBlocks experts = {mixer, BlockKind::kExperts};
   Pattern pattern;
   const int layers = std::max(0, model.num_layers());
-  pattern.layers.assign(layers, model.has_moe() ? experts : dense);
+  pattern.layers.assign(layers, TransformerLayer(model, !model.has_moe()));
   pattern.is_group.assign(layers, true);
   for (int layer : model.dense_layers()) {
-    if (layer >= 0 && layer < layers) pattern.layers[layer] = dense;
+    if (layer < 0 || layer >= layers) continue;
+    pattern.layers[layer] = TransformerLayer(model, /*dense=*/true);
   }
   return pattern;
 }
 
+Pattern GivenPattern(const std::string& text) {
+  if (text.size() > kMaxPatternBytes) return Pattern();
+  absl::StatusOr<Pattern> parsed = ParsePattern(text);
+  return parsed.ok() ? *std::move(parsed) : Pattern();
+}
+
+}  // namespace
+
+Pattern PatternOf(const v1::ModelConfig& model) {
+  Pattern pattern = model.pattern().empty() ? TransformerOf(model)
+                                            : GivenPattern(model.pattern());
+  if (pattern.mtp_depth > 0 || model.mtp().depth() <= 0) return pattern;
+  pattern.mtp_depth = std::min(model.mtp().depth(), kMaxMtpDepth);
+  pattern.mtp =
+      TransformerLayer(model, !model.has_moe() || model.mtp().dense());
+  return pattern;
+}
+
 std::string LayerName(int index) { return absl::StrCat("layers.", index); }
+
+std::string DepthName(int index) { return absl::StrCat("mtp.", index); }
 
 namespace {
 
@@ -222,6 +241,7 @@ v1::UnitFilter FilterOf(const v1::FsdpConfig& fsdp, bool has_pattern) {
     switch (module) {
       case v1::UNIT_MODULE_TRANSFORMER_LAYER:
         filter.mutable_symbols()->append(has_pattern ? "*+-E" : "*+-E[");
+        filter.add_layers("mtp.*");
         break;
       case v1::UNIT_MODULE_MAMBA_LAYER:
         filter.mutable_symbols()->append("M");
@@ -240,20 +260,26 @@ v1::UnitFilter FilterOf(const v1::FsdpConfig& fsdp, bool has_pattern) {
 
 std::vector<bool> UnitLayers(const v1::TrainingJob& job) {
   const Pattern pattern = PatternOf(job.model());
-  std::vector<bool> units(pattern.layers.size(), true);
+  const size_t layers = pattern.layers.size();
+  std::vector<bool> units(layers + pattern.mtp_depth, true);
   if (!job.fsdp().has_unit_filter() && job.fsdp().unit_modules_size() == 0) {
     return units;
   }
   const v1::UnitFilter filter =
       FilterOf(job.fsdp(), !job.model().pattern().empty());
-  for (size_t i = 0; i < units.size(); ++i) {
+  const auto is_named = [&](const std::string& name) {
+    return std::any_of(
+        filter.layers().begin(), filter.layers().end(),
+        [&](const std::string& glob) { return MatchesGlob(glob, name); });
+  };
+  for (size_t i = 0; i < layers; ++i) {
     const char symbol =
         pattern.is_group[i] ? '[' : LetterOf(pattern.layers[i][0]);
     units[i] = filter.symbols().find(symbol) != std::string::npos ||
-               std::any_of(filter.layers().begin(), filter.layers().end(),
-                           [&](const std::string& glob) {
-                             return MatchesGlob(glob, LayerName(i));
-                           });
+               is_named(LayerName(i));
+  }
+  for (int depth = 0; depth < pattern.mtp_depth; ++depth) {
+    units[layers + depth] = is_named(DepthName(depth));
   }
   return units;
 }

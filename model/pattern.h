@@ -20,6 +20,7 @@ namespace weft::model {
 
 // What a model may have.
 inline constexpr int kMaxLayers = 1024;
+inline constexpr int kMaxMtpDepth = 16;
 inline constexpr size_t kMaxPatternBytes = 4096;
 
 // What a pattern says.
@@ -38,16 +39,20 @@ absl::StatusOr<Pattern> ParsePattern(absl::string_view text);
 std::string PatternText(const Pattern& pattern);
 
 // The layers of a model: those of its pattern or, without one, num_layers
-// groups of attention and experts or a dense feed-forward. Of a model that
-// breaks rules as far as it can be understood; without layers if it cannot,
-// or has too many.
+// groups of attention and experts or a dense feed-forward; and its depths of
+// multi-token prediction, which have a group of that kind where no part of the
+// pattern says another. Of a model that breaks rules as far as it can be
+// understood; without layers if it cannot, or has too many.
 Pattern PatternOf(const v1::ModelConfig& model);
 
 // The name of a decoder layer in a model: "layers.3".
 std::string LayerName(int index);
 
-// For each layer, whether the job's FSDP settings make it a unit: all when they
-// say nothing.
+// The name of the layer of a depth, from 0: "mtp.1".
+std::string DepthName(int index);
+
+// For each layer, and then for that of each depth, whether the job's FSDP
+// settings make it a unit: all when they say nothing.
 std::vector<bool> UnitLayers(const v1::TrainingJob& job);
 
 }  // namespace weft::model

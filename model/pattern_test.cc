@@ -35,6 +35,20 @@ TEST(PatternTest, PartsBehindSlashesAreDepths) {
   EXPECT_EQ(pattern.mtp, (LayerBlocks{kAttention, kExperts}));
 }
 
+TEST(PatternTest, DepthsWithoutPartsHaveALayerOfATransformer) {
+  v1::ModelConfig model;
+  model.set_pattern("M[*-]");
+  model.mutable_mtp()->set_depth(2);
+  EXPECT_EQ(PatternText(PatternOf(model)), "M[*-]/*-/*-");
+  model.mutable_moe();
+  model.mutable_mla();
+  EXPECT_EQ(PatternText(PatternOf(model)), "M[*-]/+E/+E");
+  model.mutable_mtp()->set_dense(true);
+  EXPECT_EQ(PatternText(PatternOf(model)), "M[*-]/+-/+-");
+  model.set_pattern("M/M");
+  EXPECT_EQ(PatternText(PatternOf(model)), "M/M");
+}
+
 TEST(PatternTest, TextComesBack) {
   for (const char* text :
        {"*", "[*E][*-]", "M[M*E]M-", "[**E]", "*E*-", "[*E]/*E/*E", "[*]-/E"}) {

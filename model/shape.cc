@@ -65,8 +65,11 @@ int64_t Shape::blocks() const {
 }
 
 bool Shape::has(BlockKind kind) const {
-  return std::any_of(layers.begin(), layers.end(),
-                     [&](const auto& layer) { return Has(layer, kind); });
+  const auto has_it = [&](const LayerBlocks& layer) {
+    return Has(layer, kind);
+  };
+  return std::any_of(layers.begin(), layers.end(), has_it) ||
+         std::any_of(mtp_layers.begin(), mtp_layers.end(), has_it);
 }
 
 namespace {
@@ -102,10 +105,11 @@ int64_t Shape::mla_weights() const {
 }
 
 int64_t Shape::routers() const {
-  return std::count_if(layers.begin(), layers.end(),
-                       [](const LayerBlocks& blocks) {
-                         return Has(blocks, BlockKind::kExperts);
-                       });
+  const auto routes = [](const LayerBlocks& blocks) {
+    return Has(blocks, BlockKind::kExperts);
+  };
+  return std::count_if(layers.begin(), layers.end(), routes) +
+         std::count_if(mtp_layers.begin(), mtp_layers.end(), routes);
 }
 
 Shape Shape::Of(int microbatch_index) const {
@@ -300,7 +304,9 @@ Shape ShapeOf(const v1::TrainingJob& job) {
   shape.layers = pattern.layers;
   shape.has_groups = std::find(pattern.is_group.begin(), pattern.is_group.end(),
                                true) != pattern.is_group.end();
+  shape.mtp_layers.assign(pattern.mtp_depth, pattern.mtp);
   shape.unit_layers = UnitLayers(job);
+  shape.mtp_loss_factor = Or(model.mtp().loss_factor(), 0.1);
   if (model.has_mla()) shape.mla = MlaOf(model.mla());
   if (model.has_moe()) FillMoe(model.moe(), &shape);
   if (model.has_mamba()) shape.mamba = MambaOf(model.mamba());

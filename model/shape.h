@@ -153,8 +153,12 @@ struct Shape {
   double init_std = 0.02;
   std::vector<LayerBlocks> layers;  // decoder layers
   bool has_groups = false;          // some layer is a group of its pattern
-  std::vector<bool> unit_layers;    // for each, whether it is one; empty: all
+  // Depths of multi-token prediction: the blocks of each one's layer.
+  std::vector<LayerBlocks> mtp_layers;
+  // For each layer, then each depth, whether it is a unit; empty: all are.
+  std::vector<bool> unit_layers;
   MambaShape mamba;
+  double mtp_loss_factor = 0.1;        // of the mean of all depths' losses
   DType compute_dtype = DType::kF32;   // parameters as read, activations
   DType gradient_dtype = DType::kF32;  // of parameters
 
@@ -171,7 +175,8 @@ struct Shape {
 
   // Of all decoder layers.
   int64_t blocks() const;
-  bool has(BlockKind kind) const;
+  bool has(BlockKind kind) const;  // those of depths, too
+  int mtp_depths() const { return static_cast<int>(mtp_layers.size()); }
   // Of queries, keys and values side by side.
   int64_t qkv_columns() const { return (heads + 2 * kv_heads) * head_dim; }
   // Heads of queries and keys.
@@ -257,15 +262,23 @@ struct Shape {
   double token_loss_weight() const;
   double router_loss_weight() const;
   // i32 words of a sample on the host: its tokens; with a loss mask, its
-  // labels; with a padding mask, for each token but the last whether it is
-  // valid.
+  // labels; for each depth a token past the end, which is 0, and then a label
+  // past the end, which does not count; with a padding mask, for each token but
+  // the last whether it is valid.
   int64_t sample_words() const {
-    return sequence + 1 + (loss_mask ? sequence : 0) +
-           (padding_mask ? sequence : 0);
+    return tail_at() + 2 * mtp_depths() + (padding_mask ? sequence : 0);
   }
+  int64_t tail_at() const { return sequence + 1 + (loss_mask ? sequence : 0); }
+  const int32_t* labels_of(const int32_t* sample) const {
+    return sample + (loss_mask ? sequence + 1 : 1);
+  }
+  // f64 numbers of a microbatch's tokens on one rank: its labels that count,
+  // those of the step, valid tokens, and labels of each depth that count.
+  int64_t loss_token_numbers() const { return 3 + mtp_depths(); }
+  bool has_masks() const { return loss_mask || padding_mask; }
   // Whether what losses weigh depends on the tokens of a step.
-  bool weighs_losses() const { return loss_mask || padding_mask; }
-  // Layers with experts.
+  bool weighs_losses() const { return has_masks() || mtp_depths() > 0; }
+  // Layers with experts, those of depths too.
   int64_t routers() const;
   // Most rows the experts of one rank may get from its EP group: as many as
   // routing can send at all, or the job's own bound.

@@ -103,6 +103,35 @@ TEST(ShapeTest, YarnScalesRotationsAndScores) {
   EXPECT_EQ(ShapeOf(job).mla_scale(), 0.7);
 }
 
+TEST(ShapeTest, DepthsHaveALayerAndLabelsOfTheirOwn) {
+  v1::TrainingJob job = MoeJob();
+  EXPECT_EQ(ShapeOf(job).sample_words(), 11);
+  job.mutable_model()->mutable_mtp()->set_depth(2);
+  Shape shape = ShapeOf(job);
+  EXPECT_EQ(shape.mtp_loss_factor, 0.1);
+  EXPECT_EQ(shape.layers.size(), 3);
+  EXPECT_EQ(shape.mtp_layers,
+            (std::vector<LayerBlocks>(
+                2, {BlockKind::kAttention, BlockKind::kExperts})));
+  EXPECT_EQ(shape.sample_words(), 11 + 4);
+  EXPECT_EQ(shape.tail_at(), 11);
+  EXPECT_EQ(shape.loss_token_numbers(), 5);
+  job.mutable_model()->mutable_mtp()->set_dense(true);
+  job.mutable_data()->set_loss_mask_prefix("mask");
+  shape = ShapeOf(job);
+  EXPECT_EQ(shape.mtp_layers[0],
+            (LayerBlocks{BlockKind::kAttention, BlockKind::kMlp}));
+  EXPECT_EQ(shape.tail_at(), 21);
+  job.mutable_model()->set_pattern("[*E]E/M*-");
+  job.mutable_data()->set_padding_mask_prefix("padding");
+  shape = ShapeOf(job);
+  EXPECT_EQ(shape.mtp_layers,
+            (std::vector<LayerBlocks>{
+                {BlockKind::kMamba, BlockKind::kAttention, BlockKind::kMlp}}));
+  EXPECT_EQ(shape.routers(), 2);
+  EXPECT_EQ(shape.sample_words(), 21 + 2 + 10);
+}
+
 TEST(ShapeTest, AJobSetsItsScales) {
   v1::TrainingJob job = MoeJob();
   v1::ModelConfig& model = *job.mutable_model();

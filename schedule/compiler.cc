@@ -246,6 +246,11 @@ class Emitter {
     for (int m = 0; m < options_.microbatches; ++m) {
       op.args.push_back(activations_.at({model_.loss_value, m}));
     }
+    for (int value : model_.depth_loss_values) {
+      for (int m = 0; m < options_.microbatches; ++m) {
+        op.args.push_back(activations_.at({value, m}));
+      }
+    }
     for (const model::RouterLossDecl& loss : model_.router_losses) {
       for (int m = 0; m < options_.microbatches; ++m) {
         op.args.push_back(activations_.at({loss.value, m}));

@@ -1,5 +1,7 @@
 #include "schedule/flops.h"
 
+#include <vector>
+
 #include "absl/strings/str_format.h"
 
 namespace weft::schedule {
@@ -12,7 +14,9 @@ TokenFlops TrainingFlopsOf(const model::Shape& s) {
   const double matrices = s.gated_mlp() ? 3 : 2;
   const double width = s.heads * s.head_dim;
   const double ffn = s.top_k * s.expert_ffn + s.shared_ffn;
-  for (const model::LayerBlocks& layer : s.layers) {
+  std::vector<model::LayerBlocks> layers = s.layers;
+  layers.insert(layers.end(), s.mtp_layers.begin(), s.mtp_layers.end());
+  for (const model::LayerBlocks& layer : layers) {
     for (model::BlockKind block : layer) {
       switch (block) {
         case model::BlockKind::kAttention:
@@ -39,7 +43,9 @@ TokenFlops TrainingFlopsOf(const model::Shape& s) {
       }
     }
   }
-  flops.head = kWeight * hidden * s.vocab;
+  // A depth has a projection from two states to one, and logits of its own.
+  flops.projections += kWeight * s.mtp_depths() * 2 * hidden * hidden;
+  flops.head = kWeight * (1 + s.mtp_depths()) * hidden * s.vocab;
   return flops;
 }
 

@@ -17,7 +17,7 @@ namespace weft::schedule {
 // "Efficient Large-Scale Language Model Training on GPU Clusters", 2021,
 // appendix, with the experts a token goes to in place of all.
 struct TokenFlops {
-  double projections = 0;   // of attention and Mamba-2, over all layers
+  double projections = 0;   // of mixers, and of depths' inputs
   double scores = 0;        // of attention: 6 * sequence * heads * head_dim
   double states = 0;        // of Mamba-2: 12 * heads * head_dim * state_size
   double feed_forward = 0;  // dense, experts, shared experts, routers

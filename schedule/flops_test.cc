@@ -79,6 +79,17 @@ TEST(TrainingFlopsTest, LatentAttentionHasItsOwnProjectionsAndWidths) {
   EXPECT_DOUBLE_EQ(flops.scores, 6.0 * 4096 * (16 * (192 + 96) / 2 + 2048));
 }
 
+TEST(TrainingFlopsTest, ADepthIsALayerAProjectionAndAHead) {
+  const TokenFlops without = TrainingFlopsOf(LargeShape());
+  model::Shape shape = LargeShape();
+  shape.mtp_layers.assign(2, shape.layers[0]);
+  const TokenFlops with = TrainingFlopsOf(shape);
+  EXPECT_DOUBLE_EQ(with.head, 3 * without.head);
+  EXPECT_DOUBLE_EQ(with.feed_forward, without.feed_forward * 18 / 16);
+  EXPECT_DOUBLE_EQ(with.projections,
+                   without.projections * 18 / 16 + 6.0 * 2 * 2 * 2048 * 2048);
+}
+
 TEST(TrainingFlopsTest, TheFormulaIsToldWithItsNumbers) {
   EXPECT_THAT(DescribeFlops(TrainingFlopsOf(LargeShape())),
               HasSubstr("a token takes 5.2"));

@@ -16,12 +16,11 @@ class CombinedStep {
   void Run() {
     const int head = order_.model().layers.size() - 1;
     const int embedding = 0;
-    B(head, NodeKind::kLoss, Phase::kDgrad);
+    BackwardOfHeads(NodeKind::kLoss);
     F(embedding, NodeKind::kLoad);
     F(embedding, NodeKind::kLossWeights);
     F(embedding, NodeKind::kEmbedding);
-    B(head, NodeKind::kHead, Phase::kDgrad);
-    B(head, NodeKind::kHead, Phase::kWgrad);
+    BackwardOfHeads(NodeKind::kHead);
     const int layers = head - 1;
     for (const LayerPair& pair :
          PairLayers(f_ >= 0 ? layers : 0, b_ >= 0 ? layers : 0)) {
@@ -34,6 +33,17 @@ class CombinedStep {
   }
 
  private:
+  // Of the last depth of multi-token prediction first, as in the sequential
+  // order: they add to the gradients of the same parameters.
+  void BackwardOfHeads(NodeKind kind) {
+    const int head = order_.model().layers.size() - 1;
+    for (int n = nodes(head).size() - 1; n >= 0; --n) {
+      if (nodes(head)[n].kind != kind) continue;
+      AddNode(head, n, Phase::kDgrad, b_);
+      AddNode(head, n, Phase::kWgrad, b_);
+    }
+  }
+
   void Pair(int f, int b) {
     B(b, NodeKind::kCombine, Phase::kDgrad);
     B(b, NodeKind::kDispatch, Phase::kRecompute);

@@ -128,13 +128,22 @@ INSTANTIATE_TEST_SUITE_P(
             "M*E-", nullptr, {kLayer}, {"layers.1", "layers.2", "layers.3"}},
         // A group of mixers is chosen as a group.
         UnitCase{"[M][ME]*", nullptr, {kMamba, kLayer}, {"layers.2"}},
-        UnitCase{"[M][ME]*", nullptr, {kStack}, {"layers.0", "layers.1"}}));
+        UnitCase{"[M][ME]*", nullptr, {kStack}, {"layers.0", "layers.1"}},
+        // Depths of multi-token prediction.
+        UnitCase{"[*E]/*E/*E", nullptr, {}, {"layers.0", "mtp.0", "mtp.1"}},
+        UnitCase{"[*E]/*E", "[", {}, {"layers.0"}},
+        UnitCase{"[*E]/*E", nullptr, {kStack}, {"layers.0"}},
+        UnitCase{"[*E]/*E", nullptr, {kLayer}, {"mtp.0"}}));
 
 TEST(UnitsTest, LayersAreChosenByName) {
   v1::TrainingJob job = PatternJob("*E-[*E]");
   job.mutable_fsdp()->mutable_unit_filter()->add_layers("*.3");
-  ASSERT_OK_AND_ASSIGN(const Plan plan, Compile(job));
+  ASSERT_OK_AND_ASSIGN(Plan plan, Compile(job));
   EXPECT_THAT(UnitNames(plan), ElementsAre("root", "layers.3"));
+  job.mutable_model()->mutable_mtp()->set_depth(2);
+  job.mutable_fsdp()->mutable_unit_filter()->add_layers("mtp.1");
+  ASSERT_OK_AND_ASSIGN(plan, Compile(job));
+  EXPECT_THAT(UnitNames(plan), ElementsAre("root", "layers.3", "mtp.1"));
 }
 
 TEST(UnitsTest, TransformerLayersOfAListAreUnits) {

@@ -209,6 +209,7 @@ absl::Status ControlShape(const Subject& s, int id) {
     for (int m = 0; m < microbatches; ++m) expected.push_back({decl, m});
   };
   expect_all(s.model.loss_value);
+  for (int loss : s.model.depth_loss_values) expect_all(loss);
   for (const model::RouterLossDecl& loss : s.model.router_losses) {
     expect_all(loss.value);
   }
@@ -217,11 +218,12 @@ absl::Status ControlShape(const Subject& s, int id) {
   }
   for (int counts : s.model.device_counts) expect_all(counts);
   if (op.args.size() != expected.size()) {
-    return Broken("shape", id, "control reads ", op.args.size(), " values of ",
-                  1 + s.model.router_losses.size(), " losses and ",
-                  s.model.device_counts.size(), " counts in ", microbatches,
-                  " microbatches and ", s.model.expert_biases.size(),
-                  " expert biases");
+    return Broken(
+        "shape", id, "control reads ", op.args.size(), " values of ",
+        1 + s.model.depth_loss_values.size() + s.model.router_losses.size(),
+        " losses and ", s.model.device_counts.size(), " counts in ",
+        microbatches, " microbatches and ", s.model.expert_biases.size(),
+        " expert biases");
   }
   for (int i = 0; i < op.args.size(); ++i) {
     const auto [decl, m] = expected[i];

@@ -18,13 +18,14 @@ megatron_runs() {
   for order in sequential combined_1f1b; do
     for model in aux_softmax_pre aux_softmax_post capacity_drop capacity_pad \
       global_aux hybrid_mamba hybrid_mlp_attn mla_moe mla_moe_yarn \
-      padding_mask seq_aux_sigmoid_bias shared_gate tied_embeddings; do
+      mtp1 padding_mask per_token seq_aux_sigmoid_bias shared_gate \
+      tied_embeddings; do
       echo "$model --schedule=$order --world=1"
       # A capacity is of the tokens of a rank, and one of the microbatches of
-      # global_aux is a single sequence.
-      if [[ "$model" == capacity_* || "$model" == global_aux ]]; then
-        continue
-      fi
+      # global_aux and of per_token is a single sequence.
+      case "$model" in
+      capacity_* | global_aux | per_token) continue ;;
+      esac
       echo "$model --schedule=$order --world=2 --ep=2"
     done
   done

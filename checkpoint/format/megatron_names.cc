@@ -84,7 +84,7 @@ constexpr Rule kDepth[] = {
     {"enorm", "enorm.weight"},
     {"hnorm", "hnorm.weight"},
     {"eh_proj", "eh_proj.weight"},
-    {"norm", "final_layernorm.weight"},
+    {"final_norm", "final_layernorm.weight"},
 };
 
 template <size_t n>
@@ -122,6 +122,7 @@ Found FindRule(const model::Shape& shape, absl::string_view param) {
   }
   const std::optional<int64_t> depth = TakeNumber("mtp.", param);
   if (depth.has_value()) {
+    if (*depth >= shape.mtp_depths()) return {};
     const std::string prefix = absl::StrCat("mtp.layers.", *depth, ".");
     const Rule* rule = Find(kDepth, param);
     if (rule != nullptr) return {rule, prefix};

@@ -230,15 +230,17 @@ TEST(MegatronTensorsTest, ADepthOfMultiTokenPrediction) {
            Named{"enorm", {4}, "enorm.weight [4]"},
            Named{"hnorm", {4}, "hnorm.weight [4]"},
            Named{"eh_proj", {4, 8}, "eh_proj.weight [4,8]"},
-           Named{"norm", {4}, "final_layernorm.weight [4]"},
+           Named{"final_norm", {4}, "final_layernorm.weight [4]"},
            Named{"norm1", {4}, "mtp_model_layer.input_layernorm.weight [4]"},
            Named{"router", {2, 4}, "mtp_model_layer.mlp.router.weight [2,4]"},
        }) {
     model::ParamDecl param;
     param.name = absl::StrCat("mtp.1.", c.param);
     param.shape = c.shape;
-    ASSERT_OK_AND_ASSIGN(const auto slices,
-                         MegatronTensorsOf(MakeShape(), param));
+    model::Shape shape = MakeShape();
+    EXPECT_FALSE(MegatronTensorsOf(shape, param).ok()) << param.name;
+    shape.mtp_layers.assign(2, shape.layers.back());
+    ASSERT_OK_AND_ASSIGN(const auto slices, MegatronTensorsOf(shape, param));
     EXPECT_EQ(Text(slices[0]), absl::StrCat("mtp.layers.1.", c.tensor));
   }
 }

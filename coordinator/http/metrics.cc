@@ -140,8 +140,11 @@ void Metrics::SetLayers(const v1::Job& job, const v1::StepMetrics& step) {
   if (!notes.has_facts) {
     notes.has_facts = true;
     const model::Shape shape = model::ShapeOf(job.spec());
-    for (size_t layer = 0; layer < shape.layers.size(); ++layer) {
-      if (model::Has(shape.layers[layer], model::BlockKind::kExperts)) {
+    std::vector<model::LayerBlocks> layers = shape.layers;
+    layers.insert(layers.end(), shape.mtp_layers.begin(),
+                  shape.mtp_layers.end());
+    for (size_t layer = 0; layer < layers.size(); ++layer) {
+      if (model::Has(layers[layer], model::BlockKind::kExperts)) {
         notes.moe_layers.push_back(layer);
       }
     }

@@ -160,7 +160,7 @@ class Metrics : public JobObserver {
     std::optional<double> queued_since;  // submitted, seconds since 1970; waits
     // What follows from the spec; set by the first step.
     bool has_facts = false;
-    std::vector<int> moe_layers;  // decoder layers with experts, ascending
+    std::vector<int> moe_layers;  // with experts, ascending, depths behind
     double flops_per_token = 0;
   };
 

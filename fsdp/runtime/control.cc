@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "kernels/ops/elementwise/elementwise.h"
@@ -53,6 +54,19 @@ void SumRouterLosses(const ControlWork& work, device::Stream& stream) {
   }
 }
 
+// The mean loss of a depth in one microbatch; without labels 0.
+double DepthMean(const double* records, int ranks, const ControlRecord& layout,
+                 int depth, int microbatch) {
+  double loss = 0;
+  double labels = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const double* record = records + rank * layout.doubles();
+    loss += record[layout.depth_loss(depth, microbatch)];
+    labels += record[layout.depth_tokens(depth, microbatch)];
+  }
+  return loss / std::max(labels, 1.0);
+}
+
 // Sums the losses and tokens of one microbatch over ranks.
 void AddMicrobatch(const double* records, int ranks,
                    const ControlRecord& layout, int microbatch,
@@ -70,9 +84,18 @@ void AddMicrobatch(const double* records, int ranks,
   }
   totals->loss_tokens += tokens;
   totals->microbatch_loss += loss / std::max(tokens, 1.0) / layout.microbatches;
+  for (int k = 0; k < layout.depths; ++k) {
+    const double mean = DepthMean(records, ranks, layout, k, microbatch);
+    totals->depth_losses[k] += mean / layout.microbatches;
+    totals->depth_token_loss += tokens * mean;
+  }
 }
 
 }  // namespace
+
+double ControlTotals::depth_loss_sum() const {
+  return std::accumulate(depth_losses.begin(), depth_losses.end(), 0.0);
+}
 
 absl::Status ExchangeControl(const ControlWork& work, device::Stream& stream) {
   SumSlices(work, stream);
@@ -84,6 +107,12 @@ absl::Status ExchangeControl(const ControlWork& work, device::Stream& stream) {
     CopyDoubles(counts.data, counts.count,
                 work.record + work.layout.expert_count(expert), stream);
     expert += counts.count;
+  }
+  for (size_t i = 0; i < work.depth_losses.size(); ++i) {
+    const int depth = static_cast<int>(i) / work.layout.microbatches;
+    const int m = static_cast<int>(i) % work.layout.microbatches;
+    CopyDoubles(work.depth_losses[i], 1,
+                work.record + work.layout.depth_loss(depth, m), stream);
   }
   SumRouterLosses(work, stream);
   const int64_t bytes =
@@ -98,13 +127,16 @@ void SumControl(const double* records, int ranks, const ControlRecord& layout,
   std::vector<double> router_losses = std::move(totals->router_losses);
   std::vector<double> expert_counts = std::move(totals->expert_counts);
   std::vector<RouterShare> shares = std::move(totals->router_shares);
+  std::vector<double> depth_losses = std::move(totals->depth_losses);
   shares.assign(layout.microbatches, RouterShare());
   router_losses.assign(layout.router_losses, 0.0);
   expert_counts.assign(layout.expert_counts, 0.0);
+  depth_losses.assign(layout.depths, 0.0);
   *totals = {};
   totals->router_losses = std::move(router_losses);
   totals->expert_counts = std::move(expert_counts);
   totals->router_shares = std::move(shares);
+  totals->depth_losses = std::move(depth_losses);
   double squares = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     const double* record = records + rank * stride;
@@ -122,6 +154,7 @@ void SumControl(const double* records, int ranks, const ControlRecord& layout,
   for (int m = 0; m < layout.microbatches; ++m) {
     AddMicrobatch(records, ranks, layout, m, totals);
   }
+  totals->depth_token_loss /= std::max(totals->loss_tokens, 1.0);
   totals->norm = std::sqrt(squares);
 }
 

@@ -21,7 +21,9 @@ namespace weft::fsdp {
 // control word, its tokens; for every microbatch the sum of its token losses,
 // how many tokens those are, how many are valid, and its share of the weighted
 // router losses; its share of every router loss, as the mean over microbatches;
-// the tokens that experts with a bias kept in the step.
+// the tokens that experts with a bias kept in the step; for every depth of
+// multi-token prediction and every microbatch the sum of its token losses, and
+// how many tokens those are.
 struct ControlRecord {
   static constexpr int kSquares = 0;
   static constexpr int kWord = 1;
@@ -31,6 +33,7 @@ struct ControlRecord {
   int microbatches = 0;
   int router_losses = 0;
   int64_t expert_counts = 0;
+  int depths = 0;
 
   int64_t loss(int microbatch) const { return kLosses + microbatch; }
   int64_t loss_tokens(int microbatch) const {
@@ -48,7 +51,13 @@ struct ControlRecord {
   int64_t expert_count(int64_t index) const {
     return router_loss(router_losses) + index;
   }
-  int64_t doubles() const { return expert_count(expert_counts); }
+  int64_t depth_loss(int depth, int microbatch) const {
+    return expert_count(expert_counts) + 2 * depth * microbatches + microbatch;
+  }
+  int64_t depth_tokens(int depth, int microbatch) const {
+    return depth_loss(depth, microbatches) + microbatch;
+  }
+  int64_t doubles() const { return depth_loss(depths, 0); }
 };
 
 // Gradients of this rank's slice of one bucket.
@@ -69,6 +78,8 @@ struct ControlWork {
   absl::Span<const SliceView> slices;  // none: the norm is 0
   // Memory that the device can reach.
   absl::Span<const double* const> losses;  // by microbatch
+  // By depth, then by microbatch.
+  absl::Span<const double* const> depth_losses;
   // By router loss, then by microbatch.
   absl::Span<const double* const> router_losses;
   // Of a router loss in the mean over microbatches, by microbatch.
@@ -107,6 +118,13 @@ struct ControlTotals {
   std::vector<RouterShare> router_shares;  // by microbatch
   std::vector<double> router_losses;       // means over microbatches
   std::vector<double> expert_counts;
+  // Of each depth the mean over microbatches of the mean over its labels, and
+  // what those of all depths add up to when each microbatch weighs as many
+  // tokens as its other loss counts.
+  std::vector<double> depth_losses;
+  double depth_token_loss = 0;
+
+  double depth_loss_sum() const;
 
   // The mean over the tokens that count.
   double token_loss() const {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "fsdp/runtime/testing/ranks.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -112,6 +113,39 @@ TEST(ControlTest, AMicrobatchWithoutTokensHasNoLoss) {
   SumControl(record.data(), 1, layout, &totals);
   EXPECT_EQ(totals.microbatch_loss, 2);
   EXPECT_EQ(totals.token_loss(), 4);
+}
+
+// Two ranks, two microbatches and two depths, of which one has no label in the
+// second microbatch.
+TEST(ControlTest, LossesOfDepthsAreMeansOverLabelsOfTheirOwn) {
+  OnRanks(2, [](comm::Communicator& comm, device::Stream& stream) {
+    const std::vector<double> losses = {1, 1, 6, 8, 10, 0};
+    std::vector<const double*> values;
+    for (const double& loss : losses) values.push_back(&loss);
+    ControlWork work;
+    work.layout.microbatches = 2;
+    work.layout.depths = 2;
+    std::vector<double> record(work.layout.doubles());
+    std::vector<double> records(2 * record.size());
+    record[work.layout.loss_tokens(0)] = 3;
+    record[work.layout.loss_tokens(1)] = 1;
+    record[work.layout.depth_tokens(0, 0)] = 2;
+    record[work.layout.depth_tokens(0, 1)] = 1;
+    record[work.layout.depth_tokens(1, 0)] = comm.rank() == 0 ? 0 : 2;
+    work.comm = &comm;
+    work.losses = absl::MakeConstSpan(values).subspan(0, 2);
+    work.depth_losses = absl::MakeConstSpan(values).subspan(2);
+    work.record = record.data();
+    work.records = records.data();
+    const absl::Status status = ExchangeControl(work, stream);
+    ControlTotals totals;
+    totals.depth_losses = {9, 9, 9};
+    SumControl(records.data(), 2, work.layout, &totals);
+    EXPECT_THAT(totals.depth_losses, ElementsAre((3.0 + 8) / 2, 10.0 / 2));
+    EXPECT_DOUBLE_EQ(totals.depth_loss_sum(), 10.5);
+    EXPECT_DOUBLE_EQ(totals.depth_token_loss, (6 * (3 + 10) + 2 * 8) / 8.0);
+    return status;
+  });
 }
 
 }  // namespace

@@ -96,15 +96,18 @@ Finding CheckBatch(const Job& job) {
                       global - rest + unit);
 }
 
-int64_t Layers(const Job& job) {
-  return model::PatternOf(job.model()).layers.size();
+int64_t MtpDepth(const Job& job) {
+  return model::PatternOf(job.model()).mtp_depth;
 }
 
+// Those of depths, too.
+int64_t Layers(const Job& job) {
+  return model::PatternOf(job.model()).layers.size() + MtpDepth(job);
+}
 int64_t Blocks(const Job& job) {
-  int64_t blocks = 0;
-  for (const auto& layer : model::PatternOf(job.model()).layers) {
-    blocks += layer.size();
-  }
+  const model::Pattern pattern = model::PatternOf(job.model());
+  int64_t blocks = pattern.mtp_depth * pattern.mtp.size();
+  for (const auto& layer : pattern.layers) blocks += layer.size();
   return blocks;
 }
 
@@ -220,8 +223,10 @@ Wide ParameterBound(const Job& job) {
                      Wide{model.moe().num_experts()} *
                          (Wide{3} * model.moe().expert_hidden_size() + 1) +
                      4;
-  return hidden * (layer * Blocks(job) + Wide{2} * model.vocab_size()) +
-         LatentWeights(model) * Blocks(job);
+  const Wide blocks = Blocks(job);
+  return hidden * (layer * blocks + Wide{2} * model.vocab_size() +
+                   2 * hidden * MtpDepth(job)) +
+         LatentWeights(model) * blocks;
 }
 
 Wide ActivationBound(const Job& job) {
@@ -234,7 +239,8 @@ Wide ActivationBound(const Job& job) {
                        model.moe().num_experts() +
                        model.moe().expert_hidden_size() +
                        model.moe().shared_expert_hidden_size();
-  return Wide{32} * ReceivedRows(job) * columns * Blocks(job);
+  return Wide{32} * ReceivedRows(job) * columns *
+         (Blocks(job) + Wide{MtpDepth(job)});
 }
 
 Finding CheckBytes(const Job& job) {

@@ -123,7 +123,7 @@ std::string EnumText(const google::protobuf::EnumValueDescriptor& value);
 int64_t LargestMicrobatch(const v1::TrainingJob& job);
 int64_t Microbatches(const v1::TrainingJob& job);
 
-// Number of decoder layers with experts.
+// Number of decoder layers, and of depths, with experts.
 int MoeLayers(const v1::ModelConfig& model);
 // parallel.ep with its default.
 int ExpertParallelSize(const v1::TrainingJob& job);

@@ -27,6 +27,8 @@ constexpr LiftedRule kLiftedRules[] = {
     {"schedule.recompute.full", "full recomputation under combined_1f1b",
      "what runs again is ordered like the backward that reads it, and hides "
      "exchanges as it does"},
+    {"model.mtp", "dense or deeper multi-token prediction under combined_1f1b",
+     "a depth is a layer like any other, woven as those are"},
     {"schedule.order",
      "overlap under library versions that hang or lose gradients",
      "kernels, streams and waits are Weft's own, and plans are proved"},
@@ -36,8 +38,6 @@ constexpr LiftedRule kAbsentFeatures[] = {
     {"model.moe.shared_expert_hidden_size",
      "overlapping the shared expert under combined_1f1b",
      "no job can ask for it yet: it is computed before the dispatch"},
-    {"model.num_layers", "dense or deeper multi-token prediction",
-     "no job can ask for it yet: a token predicts the next one only"},
 };
 
 }  // namespace

@@ -92,10 +92,11 @@ Finding CheckPattern(const Job& job) {
     return absl::StrCat("model.pattern has ", pattern->layers.size(),
                         " layers");
   }
-  if (pattern->mtp_depth == 0) return {};
-  return "multi-token prediction, a slash in model.pattern, is not supported "
-         "by "
-         "this version";
+  if (pattern->mtp_depth > model::kMaxMtpDepth) {
+    return absl::StrCat("model.pattern has ", pattern->mtp_depth,
+                        " parts behind a slash");
+  }
+  return {};
 }
 
 Finding CheckDenseLayersWithPattern(const Job& job) {
@@ -168,17 +169,18 @@ Finding CheckYarnBetas(const Job& job) {
 Finding CheckFfnGiven(const Job& job) {
   const v1::ModelConfig& model = job.model();
   if (model.ffn_hidden_size() != 0) return {};
-  if (!model.pattern().empty()) {
-    for (const auto& layer : model::PatternOf(model).layers) {
-      if (!Has(layer, model::BlockKind::kMlp)) continue;
-      return "model.ffn_hidden_size is not set and model.pattern has a `-`";
-    }
-    return {};
+  if (absl::StrContains(model.pattern(), '-')) {
+    return "model.ffn_hidden_size is not set and model.pattern has a `-`";
   }
-  if (!model.has_moe()) {
+  if (model.pattern().empty() && !model.has_moe()) {
     return "model.ffn_hidden_size is not set and, without model.moe, every "
            "layer is dense";
   }
+  if (Has(model::PatternOf(model).mtp, model::BlockKind::kMlp)) {
+    return "model.ffn_hidden_size is not set and layers of depths are dense: "
+           "model.mtp.dense=true, or there is no model.moe";
+  }
+  if (!model.pattern().empty()) return {};
   for (int layer : model.dense_layers()) {
     if (layer < 0 || layer >= model.num_layers()) continue;
     return absl::StrCat(
@@ -186,6 +188,39 @@ Finding CheckFfnGiven(const Job& job) {
         layer, " dense");
   }
   return {};
+}
+
+// Parts of a pattern behind a slash; 0 if it cannot be understood.
+int PartsBehindSlash(const v1::ModelConfig& model) {
+  v1::ModelConfig pattern;
+  pattern.set_pattern(model.pattern());
+  return model::PatternOf(pattern).mtp_depth;
+}
+
+Finding CheckMtpDepth(const Job& job) {
+  const int depth = job.model().mtp().depth();
+  const int parts = PartsBehindSlash(job.model());
+  if (depth == 0 || parts == 0 || depth == parts) return {};
+  return absl::StrCat("model.mtp.depth=", depth, " but model.pattern has ",
+                      parts, parts == 1 ? " part" : " parts",
+                      " behind a slash");
+}
+
+Finding CheckMtpDense(const Job& job) {
+  if (!job.model().mtp().dense() || PartsBehindSlash(job.model()) == 0) {
+    return {};
+  }
+  return "model.mtp.dense=true but the parts of model.pattern behind a slash "
+         "say what layers of depths are";
+}
+
+Finding CheckDepthsHaveLabels(const Job& job) {
+  const int depth = model::PatternOf(job.model()).mtp_depth;
+  const int sequence = job.data().sequence_length();
+  if (depth == 0 || depth < sequence) return {};
+  return absl::StrCat("data.sequence_length=", sequence,
+                      " is not above a depth of multi-token prediction of ",
+                      depth, ", which would look past the end of every one");
 }
 
 Finding CheckDenseLayers(const Job& job) {
@@ -248,8 +283,8 @@ constexpr RelationRule kRules[] = {
     {"model.num_layers", "model.pattern",
      "set without model.pattern; with it 0, or the number of its symbols",
      CheckNumLayers},
-    {"model.pattern", "", "a pattern of up to 4096 bytes and 1024 layers",
-     CheckPattern},
+    {"model.pattern", "",
+     "a pattern of up to 4096 bytes, 1024 layers and 16 depths", CheckPattern},
     {"model.dense_layers", "model.pattern", "left out with model.pattern",
      CheckDenseLayersWithPattern},
     {"model.attention.num_kv_heads", "model.attention.num_heads",
@@ -272,6 +307,13 @@ constexpr RelationRule kRules[] = {
     {"model.ffn_hidden_size",
      "model.dense_layers,model.num_layers,model.pattern",
      "1 to 1048576 when some layer is dense", CheckFfnGiven},
+    {"model.mtp.depth", "model.pattern",
+     "0, or the parts of model.pattern behind a slash where it has some",
+     CheckMtpDepth},
+    {"model.mtp.dense", "model.pattern",
+     "left out with a slash in model.pattern", CheckMtpDense},
+    {"data.sequence_length", "model",
+     "above the depth of multi-token prediction", CheckDepthsHaveLabels},
     {"model.dense_layers", "model.num_layers",
      "ascending layer indices in [0, num_layers)", CheckDenseLayers},
     {"model.mamba.num_groups", "model.mamba.num_heads",

@@ -48,9 +48,10 @@ Finding CheckFullAlone(const Job& job) {
 
 bool AnyLayerHas(const Job& job, BlockKind kind) {
   const model::Pattern pattern = model::PatternOf(job.model());
-  return std::any_of(
-      pattern.layers.begin(), pattern.layers.end(),
-      [&](const model::LayerBlocks& layer) { return Has(layer, kind); });
+  return Has(pattern.mtp, kind) ||
+         std::any_of(
+             pattern.layers.begin(), pattern.layers.end(),
+             [&](const model::LayerBlocks& layer) { return Has(layer, kind); });
 }
 
 // What a part is a part of, when no layer has it; else null.

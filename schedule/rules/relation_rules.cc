@@ -25,7 +25,9 @@ int64_t HeadDim(const v1::TrainingJob& job) {
 
 int MoeLayers(const v1::ModelConfig& model) {
   const model::Pattern pattern = model::PatternOf(model);
-  return std::count_if(pattern.layers.begin(), pattern.layers.end(),
+  const bool depths = Has(pattern.mtp, model::BlockKind::kExperts);
+  return (depths ? pattern.mtp_depth : 0) +
+         std::count_if(pattern.layers.begin(), pattern.layers.end(),
                        [](const model::LayerBlocks& layer) {
                          return Has(layer, model::BlockKind::kExperts);
                        });

@@ -73,6 +73,28 @@ std::vector<RelationCase> ModelCases() {
        "beta_slow=1 is above model.mla.yarn.beta_fast=0.5"},
       {"model { dense_layers: 1 }", "model.ffn_hidden_size", "some layer",
        "makes layer 1 dense"},
+      {"model { mtp { depth: 2 dense: true } }", "model.ffn_hidden_size",
+       "some layer", "layers of depths are dense: model.mtp.dense=true"},
+      {"model { num_layers: 0 pattern: '[*E]' mtp { depth: 1 dense: true } }",
+       "model.ffn_hidden_size", "some layer", "layers of depths are dense"},
+      {"model { num_layers: 0 pattern: '[*E]/*-' }", "model.ffn_hidden_size",
+       "some layer", "model.pattern has a `-`"},
+      {"model { num_layers: 0 pattern: '[*E]/*E/*E' mtp { depth: 1 } }",
+       "model.mtp.depth", "or the parts of model.pattern behind a slash",
+       "depth=1 but model.pattern has 2 parts behind a slash"},
+      {"model { num_layers: 0 pattern: '[*E]/*E' mtp { dense: true } }",
+       "model.mtp.dense", "left out with a slash",
+       "say what layers of depths are"},
+      {"model { num_layers: 0 pattern: '[*E]/*E/*E' } "
+       "data { sequence_length: 2 }",
+       "data.sequence_length", "above the depth of multi-token",
+       "sequence_length=2 is not above a depth of multi-token prediction of 2"},
+      {"model { num_layers: 0 pattern: "
+       "'E/E/E/E/E/E/E/E/E/E/E/E/E/E/E/E/E/E' } data { sequence_length: 32 }",
+       "model.pattern", "16 depths", "has 17 parts behind a slash"},
+      {"model { mtp { depth: 8 } } data { sequence_length: 8 }",
+       "data.sequence_length", "above the depth of multi-token",
+       "sequence_length=8 is not above a depth of multi-token prediction of 8"},
       {"model { dense_layers: [1, 0] ffn_hidden_size: 8 }",
        "model.dense_layers", "ascending", "dense_layers[1]=0"},
       {"model { dense_layers: [1, 1] ffn_hidden_size: 8 }",
@@ -106,8 +128,6 @@ std::vector<RelationCase> ModelCases() {
       {"model { num_layers: 0 pattern: '[*E' } parallel { ep: 1 }",
        "model.pattern", "a pattern",
        "\"[*E\": at position 3: the `[` at position 0 is without"},
-      {"model { num_layers: 0 pattern: '*E/*E' }", "model.pattern", "a pattern",
-       "multi-token prediction, a slash in model.pattern, is not supported"},
       {absl::StrCat("model { num_layers: 0 pattern: '", std::string(1025, 'E'),
                     "' }"),
        "model.pattern", "a pattern", "has 1025 layers"},
@@ -544,6 +564,9 @@ TEST(LiftedRulesTest, WhatOthersRefuseIsLegal) {
       {"schedule.recompute.full",
        "schedule { order: SCHEDULE_ORDER_COMBINED_1F1B "
        "recompute { full: true } }"},
+      {"model.mtp",
+       "schedule { order: SCHEDULE_ORDER_COMBINED_1F1B } "
+       "model { mtp { depth: 2 dense: true } ffn_hidden_size: 8 }"},
       {"schedule.order", "schedule { order: SCHEDULE_ORDER_COMBINED_1F1B }"},
   };
   std::vector<std::string> fields;
@@ -576,8 +599,8 @@ TEST(AllRulesTest, WhatWorkersCheckAndWhatCannotBeAskedForIsListed) {
   for (const v1::LiftedRule& rule : all.lifted()) {
     absent += absl::StrContains(rule.why_legal(), "no job can ask for it");
   }
-  EXPECT_EQ(absent, 2);
-  EXPECT_EQ(all.lifted_size(), LiftedRules().size() + 2);
+  EXPECT_EQ(absent, 1);
+  EXPECT_EQ(all.lifted_size(), LiftedRules().size() + 1);
 }
 
 }  // namespace

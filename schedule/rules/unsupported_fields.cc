@@ -5,7 +5,6 @@ namespace weft::schedule {
 namespace {
 
 constexpr UnsupportedField kUnsupportedFields[] = {
-    {"model.mtp"},
     {"model.moe.overlap_shared_expert"},
 };
 

@@ -118,6 +118,9 @@ std::string BrokenRule(const v1::TrainingJob& job) {
   if (HasDense(model) && model.ffn_hidden_size() == 0) {
     return "model.ffn_hidden_size";
   }
+  if (model.mtp().depth() >= job.data().sequence_length()) {
+    return "data.sequence_length";
+  }
   const std::string moe =
       model.has_moe() ? BrokenMoeRule(model.moe()) : std::string();
   if (!moe.empty()) return moe;

@@ -79,6 +79,10 @@ class Drawer {
       if (Chance(1, 5)) model.add_dense_layers(layer);
     }
     if (Chance(299, 300)) model.set_ffn_hidden_size(20);
+    if (Chance(1, 5)) {
+      model.mutable_mtp()->set_depth(Chance(1, 50) ? 16 : Between(1, 2));
+      model.mutable_mtp()->set_dense(Chance(1, 4));
+    }
   }
 
   char Mixer() { return "M*+"[Between(0, 2)]; }

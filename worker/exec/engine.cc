@@ -29,15 +29,17 @@ absl::Status EngineImpl::ReadBatches(data::Split split, int64_t batch) {
   int64_t index = batch * (shape.step_tokens() / shape.sequence) * shape.world;
   for (int m = 0; m < shape.microbatches; ++m) {
     const int64_t sequences = shape.sequences_of(m);
-    SampleTokens tokens;
+    record[control_layout_.loss_tokens(m)] = 0;
+    record[control_layout_.valid_tokens(m)] = 0;
+    for (int k = 0; k < shape.mtp_depths(); ++k) {
+      record[control_layout_.depth_tokens(k, m)] = 0;
+    }
     for (int64_t i = 0; i < sequences; ++i) {
       RETURN_IF_ERROR(ReadSample(
-          split, index + options_.binding.rank * sequences + i, out, tokens));
+          split, index + options_.binding.rank * sequences + i, out));
+      CountTokens(out, m, record);
       out += shape.sample_words();
     }
-    record[control_layout_.loss_tokens(m)] =
-        static_cast<double>(tokens.counted);
-    record[control_layout_.valid_tokens(m)] = static_cast<double>(tokens.valid);
     index += sequences * shape.world;
   }
   if (shape.weighs_losses()) FillLossTokens();
@@ -46,8 +48,12 @@ absl::Status EngineImpl::ReadBatches(data::Split split, int64_t batch) {
 }
 
 absl::Status EngineImpl::ReadSample(data::Split split, int64_t index,
-                                    int32_t* out, SampleTokens& sum) {
+                                    int32_t* out) {
   const int64_t sequence = plan_.shape.sequence;
+  const int depths = plan_.shape.mtp_depths();
+  int32_t* const tail = out + plan_.shape.tail_at();
+  std::fill_n(tail, depths, 0);
+  std::fill_n(tail + depths, depths, ops::kIgnoredLabel);
   const auto tokens = absl::MakeSpan(out, static_cast<size_t>(sequence + 1));
   RETURN_IF_ERROR(options_.samples->Read(split, index, tokens));
   if (plan_.shape.loss_mask) {
@@ -55,38 +61,54 @@ absl::Status EngineImpl::ReadSample(data::Split split, int64_t index,
         options_.samples->ReadMask(split, index, absl::MakeSpan(mask_)));
     int32_t* labels = out + sequence + 1;
     for (int64_t i = 0; i < sequence; ++i) {
-      const bool counts = mask_[i + 1] != 0;
-      labels[i] = counts ? tokens[i + 1] : ops::kIgnoredLabel;
-      sum.counted += counts;
+      labels[i] = mask_[i + 1] != 0 ? tokens[i + 1] : ops::kIgnoredLabel;
     }
-  } else {
-    sum.counted += sequence;
   }
-  if (!plan_.shape.padding_mask) {
-    sum.valid += sequence;
-    return absl::OkStatus();
-  }
+  if (!plan_.shape.padding_mask) return absl::OkStatus();
   RETURN_IF_ERROR(
       options_.samples->ReadPadding(split, index, absl::MakeSpan(mask_)));
   int32_t* valid = out + plan_.shape.sample_words() - sequence;
-  for (int64_t i = 0; i < sequence; ++i) {
-    valid[i] = mask_[i] == 0;
-    sum.valid += valid[i];
-  }
+  for (int64_t i = 0; i < sequence; ++i) valid[i] = mask_[i] == 0;
   return absl::OkStatus();
+}
+
+void EngineImpl::CountTokens(const int32_t* sample, int microbatch,
+                             double* record) const {
+  const model::Shape& shape = plan_.shape;
+  const int32_t* labels = shape.labels_of(sample);
+  // Of those of the sequence from `first` on.
+  const auto count = [&](int64_t first) {
+    const int64_t all = shape.sequence - first;
+    if (!shape.loss_mask) return all;
+    return all - std::count(labels + first, labels + shape.sequence,
+                            ops::kIgnoredLabel);
+  };
+  record[control_layout_.loss_tokens(microbatch)] += count(0);
+  for (int k = 0; k < shape.mtp_depths(); ++k) {
+    record[control_layout_.depth_tokens(k, microbatch)] += count(k + 1);
+  }
+  const int32_t* end = sample + shape.sample_words();
+  record[control_layout_.valid_tokens(microbatch)] +=
+      shape.padding_mask ? std::count(end - shape.sequence, end, 1)
+                         : shape.sequence;
 }
 
 void EngineImpl::FillLossTokens() {
   const double* record = reinterpret_cast<const double*>(control_->data());
   double* loss_tokens = reinterpret_cast<double*>(loss_tokens_->data());
+  const model::Shape& shape = plan_.shape;
   double step = 0;
-  for (int m = 0; m < plan_.shape.microbatches; ++m) {
-    loss_tokens[3 * m] = record[control_layout_.loss_tokens(m)];
-    loss_tokens[3 * m + 2] = record[control_layout_.valid_tokens(m)];
-    step += loss_tokens[3 * m];
+  for (int m = 0; m < shape.microbatches; ++m) {
+    step += record[control_layout_.loss_tokens(m)];
   }
-  for (int m = 0; m < plan_.shape.microbatches; ++m) {
-    loss_tokens[3 * m + 1] = step;
+  for (int m = 0; m < shape.microbatches; ++m) {
+    double* numbers = loss_tokens + m * shape.loss_token_numbers();
+    *numbers++ = record[control_layout_.loss_tokens(m)];
+    *numbers++ = step;
+    *numbers++ = record[control_layout_.valid_tokens(m)];
+    for (int k = 0; k < shape.mtp_depths(); ++k) {
+      *numbers++ = record[control_layout_.depth_tokens(k, m)];
+    }
   }
 }
 
@@ -225,7 +247,7 @@ double EngineImpl::Objective() const {
   const model::Shape& shape = plan_.shape;
   const double of_step =
       shape.loss_mask ? totals_.tokens / std::max(totals_.loss_tokens, 1.0) : 1;
-  double objective = MeanLoss();
+  double objective = MeanLoss() + DepthObjective();
   for (int m = 0; m < shape.microbatches; ++m) {
     const fsdp::RouterShare& share = totals_.router_shares[m];
     const double tokens = static_cast<double>(shape.sequence) *
@@ -237,6 +259,14 @@ double EngineImpl::Objective() const {
   return objective;
 }
 
+double EngineImpl::DepthObjective() const {
+  const model::Shape& shape = plan_.shape;
+  if (shape.mtp_depths() == 0) return 0;
+  return shape.mtp_loss_factor / shape.mtp_depths() *
+         (shape.token_loss ? totals_.depth_token_loss
+                           : totals_.depth_loss_sum());
+}
+
 void EngineImpl::FillRouterLosses(v1::StepMetrics& metrics) const {
   metrics.clear_router_losses();
   for (size_t i = 0; i < totals_.router_losses.size(); ++i) {
@@ -245,6 +275,12 @@ void EngineImpl::FillRouterLosses(v1::StepMetrics& metrics) const {
     loss.set_layer(decl.layer - 1);  // the embedding is no decoder layer
     loss.set_name(model::Name(decl.loss));
     loss.set_value(totals_.router_losses[i]);
+  }
+  for (int k = 0; k < plan_.shape.mtp_depths(); ++k) {
+    v1::RouterLoss& loss = *metrics.add_router_losses();
+    loss.set_layer(static_cast<int32_t>(plan_.shape.layers.size()) + k);
+    loss.set_name("mtp");
+    loss.set_value(totals_.depth_losses[k]);
   }
 }
 
@@ -337,12 +373,11 @@ double EngineImpl::ImbalanceOf(size_t layer) const {
 }
 
 void EngineImpl::FillImbalances(v1::StepMetrics& metrics) const {
-  const std::vector<model::LayerBlocks>& layers = plan_.shape.layers;
   metrics.clear_layer_imbalances();
   metrics.clear_expert_imbalance();
-  for (size_t decoder = 0; decoder < layers.size(); ++decoder) {
-    if (!model::Has(layers[decoder], model::BlockKind::kExperts)) continue;
-    const double imbalance = ImbalanceOf(decoder + 1);  // behind the embedding
+  for (size_t layer = 0; layer < plan_.model.layers.size(); ++layer) {
+    if (!plan_.model.layers[layer].moe) continue;
+    const double imbalance = ImbalanceOf(layer);
     metrics.add_layer_imbalances(imbalance);
     metrics.set_expert_imbalance(
         std::max(metrics.expert_imbalance(), imbalance));

@@ -93,15 +93,11 @@ class EngineImpl : public Engine {
   absl::Status ReadBatches(data::Split split, int64_t batch);
   // Validation is not replayed.
   absl::Status ReadRouting(data::Split split, int64_t batch);
-  // Tokens of samples that count as labels, and those that are no padding.
-  struct SampleTokens {
-    int64_t counted = 0;
-    int64_t valid = 0;
-  };
-  // Reads a sample, with masks its labels and what is valid too, to `out`, and
-  // adds its tokens to `sum`.
-  absl::Status ReadSample(data::Split split, int64_t index, int32_t* out,
-                          SampleTokens& sum);
+  // Reads a sample, with masks its labels and what is valid too, to `out`; see
+  // Shape::sample_words.
+  absl::Status ReadSample(data::Split split, int64_t index, int32_t* out);
+  // Adds to the microbatch's numbers of labels that count and of valid tokens.
+  void CountTokens(const int32_t* sample, int microbatch, double* record) const;
   void FillLossTokens();
   // Walks a program and drains all streams. `split` and `batch` say which
   // samples it reads.
@@ -129,6 +125,8 @@ class EngineImpl : public Engine {
   // The loss that the job minimises, without router losses.
   double MeanLoss() const;
   double Objective() const;
+  // What the losses of depths of multi-token prediction count in it.
+  double DepthObjective() const;
   void FillRouterLosses(v1::StepMetrics& metrics) const;
   void FillMetrics(const StepProgram& ran, int64_t begin_ns, int64_t end_ns,
                    StepResult* result);
@@ -156,7 +154,7 @@ class EngineImpl : public Engine {
   std::unique_ptr<device::Buffer> tables_;
   std::unique_ptr<ExpertBiases> expert_biases_;  // null: there are none
   std::unique_ptr<device::Buffer> batches_;
-  std::unique_ptr<device::Buffer> loss_tokens_;  // with a mask
+  std::unique_ptr<device::Buffer> loss_tokens_;  // null: losses weigh alike
   std::vector<int32_t> mask_;                    // of one sample
   std::unique_ptr<device::Buffer> routing_;      // when it is replayed
   std::unique_ptr<device::Buffer> control_;

@@ -280,14 +280,16 @@ absl::Status EngineImpl::AllocateMemory() {
   if (shape.weighs_losses()) {
     ASSIGN_OR_RETURN(
         loss_tokens_,
-        device.AllocateHost(shape.microbatches * 3 * int64_t{sizeof(double)}));
-    mask_.resize(shape.sequence + 1);
+        device.AllocateHost(shape.microbatches * shape.loss_token_numbers() *
+                            int64_t{sizeof(double)}));
   }
+  if (shape.has_masks()) mask_.resize(shape.sequence + 1);
   control_layout_.microbatches = shape.microbatches;
   control_layout_.router_losses = plan_.model.router_losses.size();
   for (const model::ExpertBiasDecl& bias : plan_.model.expert_biases) {
     control_layout_.expert_counts += bias.experts;
   }
+  control_layout_.depths = shape.mtp_depths();
   const int64_t doubles = control_layout_.doubles();
   ASSIGN_OR_RETURN(control_,
                    device.AllocateHost((plan_.world.size + 1) * doubles *

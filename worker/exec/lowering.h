@@ -52,7 +52,7 @@ struct Bindings {
   const std::map<int64_t, model::Shape>* shapes = nullptr;
   // The samples of all microbatches, i32[sample_words] each, on the host.
   const int32_t* batches = nullptr;
-  const double* loss_tokens = nullptr;  // see NodeContext, [microbatches, 3]
+  const double* loss_tokens = nullptr;  // see NodeContext, by microbatch
   // What routers are told, microbatch by microbatch as NodeContext has it;
   // null: they choose.
   const int32_t* routing = nullptr;

@@ -89,7 +89,8 @@ absl::Status LoweredProgram::BindNode(const Program& program, int id) {
     ctx.batch += plan.shape.sequences_of(m) * plan.shape.sample_words();
   }
   if (b_.loss_tokens != nullptr) {
-    ctx.loss_tokens = b_.loss_tokens + 3 * op.microbatch;
+    ctx.loss_tokens =
+        b_.loss_tokens + plan.shape.loss_token_numbers() * op.microbatch;
   }
   if (b_.expert_biases != nullptr) {
     ctx.expert_bias = b_.expert_biases->OfLayer(op.layer);
@@ -254,9 +255,10 @@ absl::Status LoweredProgram::BindLosses(const Program& program, int id,
   const int64_t microbatches = b_.control_layout.microbatches;
   const std::vector<model::ExpertBiasDecl>& biases =
       b_.plan->model.expert_biases;
+  const int64_t depth_losses = b_.control_layout.depths * microbatches;
   const int64_t router_losses =
       microbatches * b_.plan->model.router_losses.size();
-  const int64_t all_losses = microbatches + router_losses;
+  const int64_t all_losses = microbatches + depth_losses + router_losses;
   // Counts that the launching thread reads come behind.
   const int64_t all = all_losses + biases.size();
   ASSIGN_OR_RETURN(const double** losses, host_.TakeArray<const double*>(all));
@@ -271,10 +273,11 @@ absl::Status LoweredProgram::BindLosses(const Program& program, int id,
   std::fill_n(means, microbatches, 1.0 / microbatches);
   const std::vector<model::RouterLossDecl>& decls =
       b_.plan->model.router_losses;
+  const double** of_routers = losses + microbatches + depth_losses;
   for (int64_t m = 0, at = 0; m < microbatches; ++m) {
     const double weight = b_.plan->shape.Of(m).router_loss_weight();
     for (size_t i = 0; i < decls.size(); ++i, ++at) {
-      by_microbatch[at] = losses[(i + 1) * microbatches + m];
+      by_microbatch[at] = of_routers[i * microbatches + m];
       objective[at] = decls[i].coefficient * weight;
     }
   }
@@ -284,8 +287,8 @@ absl::Status LoweredProgram::BindLosses(const Program& program, int id,
   }
   work.expert_counts = counts;
   work.losses = absl::MakeConstSpan(losses, microbatches);
-  work.router_losses =
-      absl::MakeConstSpan(losses + microbatches, router_losses);
+  work.depth_losses = absl::MakeConstSpan(losses + microbatches, depth_losses);
+  work.router_losses = absl::MakeConstSpan(of_routers, router_losses);
   work.mean_weights = absl::MakeConstSpan(means, microbatches);
   work.objective_losses = absl::MakeConstSpan(by_microbatch, router_losses);
   work.objective_weights = absl::MakeConstSpan(objective, router_losses);

@@ -238,6 +238,11 @@ SmallShape Latent(SmallShape shape, bool q_latent) {
   return shape;
 }
 
+SmallShape Mtp(SmallShape shape, int depths) {
+  shape.mtp_depths = depths;
+  return shape;
+}
+
 std::string ShapeName(const ::testing::TestParamInfo<SmallShape>& info) {
   return absl::StrCat(
       info.param.moe ? "Moe" : "Dense", info.param.layers,
@@ -250,6 +255,7 @@ std::string ShapeName(const ::testing::TestParamInfo<SmallShape>& info) {
       RouterLossName(info.param.router_loss),
       info.param.scaled ? "Multiplied" : "", info.param.mla ? "Latent" : "",
       info.param.q_latent ? "Queries" : "",
+      info.param.mtp_depths > 0 ? "Mtp" : "",
       info.param.loss_mask ? "Masked" : "",
       info.param.token_loss ? "OverTokens" : "");
 }
@@ -270,7 +276,11 @@ INSTANTIATE_TEST_SUITE_P(
         Latent(Make(false, 1, 0, true, false), false),
         Latent(Make(false, 1, 0, true, true), true),
         Scaled(Latent(Make(true, 1, 6, false, true), true)),
-        Gelu(Optional(true)), Gelu(Optional(false))),
+        Gelu(Optional(true)), Gelu(Optional(false)),
+        Mtp(Make(false, 1, 0, true, false), 1),
+        Mtp(Scaled(Make(false, 1, 0, true, true)), 2), Mtp(Only({2}), 1),
+        Masked(Mtp(Make(false, 1, 0, true, false), 1), true),
+        Masked(Mtp(Make(false, 1, 0, true, true), 1), false)),
     ShapeName);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -284,7 +294,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Capacity(BiasInGroups(RouterLosses(true)), false),
                       Padding(RouterLosses(false)),
                       Padding(Sigmoid(RouterLosses(true))),
-                      Padding(Masked(RouterLosses(false), true))),
+                      Padding(Masked(RouterLosses(false), true)),
+                      Padding(Mtp(RouterLosses(false), 1))),
     ShapeName);
 
 }  // namespace

@@ -69,22 +69,60 @@ class Oracle {
           Part(Param("embedding.table"), token * s_.hidden, s_.hidden);
       x.push_back(Sum(Vec(s_.hidden), s_.embedding_multiplier, row));
     }
+    const Rows embedded = x;
     for (size_t layer = 0; layer < s_.layers.size(); ++layer) {
       layer_ = absl::StrCat("layers.", layer, ".");
       for (BlockKind block : s_.layers[layer]) Add(block, x);
     }
     layer_ = "";
-    double loss = 0;
-    for (size_t t = 0; t < x.size(); ++t) {
-      Vec logits = Linear(s_.tie_embeddings ? "embedding.table" : "head.output",
-                          Norm("head.norm", x[t]));
-      for (double& logit : logits) logit /= s_.logits_divisor;
-      loss -= std::log(Softmax(logits)[labels[t]]);
+    Rows state;
+    for (const Vec& row : x) state.push_back(Norm("head.norm", row));
+    double loss = MeanLoss(state, labels, 0);
+    for (int depth = 1; depth <= s_.mtp_depths(); ++depth) {
+      state = Further(embedded, state, depth);
+      loss +=
+          s_.mtp_loss_factor / s_.mtp_depths() * MeanLoss(state, labels, depth);
     }
-    return loss / x.size();
+    return loss;
   }
 
  private:
+  // Of labels `further` positions behind, as far as a sequence has them.
+  double MeanLoss(const Rows& state, const std::vector<int32_t>& labels,
+                  int further) {
+    double loss = 0;
+    int64_t count = 0;
+    for (int64_t t = 0; t < s_.tokens; ++t) {
+      if (t % s_.sequence + further >= s_.sequence) continue;
+      Vec logits = Linear(s_.tie_embeddings ? "embedding.table" : "head.output",
+                          state[t]);
+      for (double& logit : logits) logit /= s_.logits_divisor;
+      loss -= std::log(Softmax(logits)[labels[t + further]]);
+      ++count;
+    }
+    return loss / count;
+  }
+
+  // The state of a depth from that of the one before. Past the end of a
+  // sequence stands token 0.
+  Rows Further(const Rows& embedded, const Rows& state, int depth) {
+    const Vec zero = Sum(Vec(s_.hidden), s_.embedding_multiplier,
+                         Part(Param("embedding.table"), 0, s_.hidden));
+    layer_ = absl::StrCat("mtp.", depth - 1, ".");
+    Rows x;
+    for (int64_t t = 0; t < s_.tokens; ++t) {
+      const bool inside = t % s_.sequence + depth < s_.sequence;
+      Vec both = Norm("enorm", inside ? embedded[t + depth] : zero);
+      const Vec h = Norm("hnorm", state[t]);
+      both.insert(both.end(), h.begin(), h.end());
+      x.push_back(Linear("eh_proj", both));
+    }
+    for (BlockKind block : s_.mtp_layers[depth - 1]) Add(block, x);
+    for (Vec& row : x) row = Norm("final_norm", row);
+    layer_ = "";
+    return x;
+  }
+
   std::vector<int32_t> Ints(const std::string& name) {
     std::vector<int32_t> ints(s_.tokens);
     const auto& values = runner_.model().values;
@@ -419,6 +457,11 @@ SmallShape Mixers(SmallShape shape, bool options) {
   return shape;
 }
 
+SmallShape Mtp(SmallShape shape, int depths) {
+  shape.mtp_depths = depths;
+  return shape;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Shapes, DecoderOracleTest,
     ::testing::Values(Make(false, false), Make(true, false), Make(false, true),
@@ -430,7 +473,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Latent(Make(true, true), true, false, true),
                       Latent(Make(false, true), false, true, true),
                       Mixers(Make(false, false), false),
-                      Mixers(Make(true, true), true)),
+                      Mixers(Make(true, true), true),
+                      Mtp(Make(false, false), 1), Mtp(Make(true, false), 2),
+                      Mtp(Latent(Make(false, true), false, false, false), 2)),
     [](const ::testing::TestParamInfo<SmallShape>& info) {
       return absl::StrCat(
           info.param.moe ? "Moe" : "Dense", info.param.scaled ? "Scaled" : "",
@@ -441,7 +486,8 @@ INSTANTIATE_TEST_SUITE_P(
                                      : "Mixer",
           info.param.mla ? "Latent" : "", info.param.q_latent ? "Queries" : "",
           info.param.half_split ? "HalfSplit" : "",
-          info.param.yarn ? "Yarn" : "");
+          info.param.yarn ? "Yarn" : "",
+          info.param.mtp_depths > 0 ? "Mtp" : "");
     });
 
 }  // namespace

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/ops/elementwise/elementwise.h"
 #include "model/decoder.h"
 #include "worker/layers/nodes.h"
@@ -15,26 +17,40 @@ void CopyWords(const int32_t* from, int32_t* to, int64_t count,
   ops::Copy(copy, stream);
 }
 
+// The words of a sequence from the k-th on, and then those of `tail`.
+void CopyFrom(const int32_t* words, const int32_t* tail, int64_t k,
+              int64_t sequence, int32_t* to, device::Stream& stream) {
+  const int64_t inside = std::max<int64_t>(sequence - k, 0);
+  CopyWords(words + k, to, inside, stream);
+  CopyWords(tail, to + inside, sequence - inside, stream);
+}
+
 }  // namespace
 
 absl::Status LoadForward(const NodeContext& ctx, device::Stream& stream) {
   namespace args = model::load;
-  const int64_t sequence = ctx.shape->sequence;
-  for (int64_t b = 0; b < ctx.shape->microbatch; ++b) {
-    const int32_t* sample = ctx.batch + b * ctx.shape->sample_words();
-    const int32_t* labels = sample + (ctx.shape->loss_mask ? sequence + 1 : 1);
-    const int64_t at = b * sequence;
-    CopyWords(sample, ctx.i32(args::kTokens) + at, sequence, stream);
-    CopyWords(labels, ctx.i32(args::kLabels) + at, sequence, stream);
-    if (!ctx.shape->padding_mask) continue;
-    const int32_t* valid = sample + ctx.shape->sample_words() - sequence;
-    CopyWords(valid, ctx.i32(args::kValid) + at, sequence, stream);
+  const model::Shape& s = *ctx.shape;
+  const int depths = s.mtp_depths();
+  for (int64_t b = 0; b < s.microbatch; ++b) {
+    const int32_t* sample = ctx.batch + b * s.sample_words();
+    const int32_t* labels = s.labels_of(sample);
+    const int32_t* no_token = sample + s.tail_at();
+    const int32_t* no_label = no_token + depths;
+    const int64_t at = b * s.sequence;
+    for (int k = 0; k <= depths; ++k) {
+      const int arg = k == 0 ? args::kTokens : args::kDepths + 2 * (k - 1);
+      CopyFrom(sample, no_token, k, s.sequence, ctx.i32(arg) + at, stream);
+      CopyFrom(labels, no_label, k, s.sequence, ctx.i32(arg + 1) + at, stream);
+    }
+    if (!s.padding_mask) continue;
+    const int32_t* valid = sample + s.sample_words() - s.sequence;
+    CopyWords(valid, ctx.i32(args::kValid) + at, s.sequence, stream);
   }
-  if (!ctx.shape->replays_routing) return absl::OkStatus();
-  const int64_t choices = ctx.shape->tokens * ctx.shape->top_k;
-  for (int i = 0; i < ctx.shape->routers(); ++i) {
-    CopyWords(ctx.routing + i * choices, ctx.i32(args::kReplayIndex + i),
-              choices, stream);
+  if (!s.replays_routing) return absl::OkStatus();
+  const int64_t choices = s.tokens * s.top_k;
+  for (int i = 0; i < s.routers(); ++i) {
+    CopyWords(ctx.routing + i * choices,
+              ctx.i32(args::kDepths + 2 * depths + i), choices, stream);
   }
   return absl::OkStatus();
 }

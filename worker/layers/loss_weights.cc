@@ -1,5 +1,6 @@
-// What losses weigh when only some tokens count as labels or are valid, from
-// how many do and are on all ranks.
+// What losses weigh when only some tokens count as labels, as is always so for
+// depths of multi-token prediction, or are valid, from how many do and are on
+// all ranks.
 #include "kernels/ops/loss_weights/loss_weights.h"
 
 #include "base/status_macros.h"
@@ -13,9 +14,10 @@ absl::Status LossWeightsForward(const NodeContext& ctx,
   namespace args = model::loss_weights;
   const model::Shape& s = *ctx.shape;
   double* gathered = ctx.f64(args::kGathered);
-  constexpr int64_t kBytes = 3 * sizeof(double);
+  const int64_t bytes =
+      s.loss_token_numbers() * static_cast<int64_t>(sizeof(double));
   RETURN_IF_ERROR(
-      ctx.dp->AllGather(ctx.loss_tokens, gathered, kBytes, stream, ctx.tag));
+      ctx.dp->AllGather(ctx.loss_tokens, gathered, bytes, stream, ctx.tag));
   ops::LossWeightsArgs weights;
   weights.ranks = s.world;
   weights.tokens = static_cast<double>(s.tokens) * s.world;
@@ -23,6 +25,11 @@ absl::Status LossWeightsForward(const NodeContext& ctx,
   weights.over_step = s.token_loss;
   weights.counted = gathered;
   weights.weights = ctx.f32(args::kWeights);
+  weights.depths = s.mtp_depths();
+  for (int k = 0; k < weights.depths; ++k) {
+    weights.depth_factor = s.mtp_loss_factor / weights.depths;
+    weights.depth_weights[k] = ctx.f32(args::kDepths + k);
+  }
   ops::LossWeights(weights, stream);
   return absl::OkStatus();
 }

@@ -69,9 +69,9 @@ struct NodeContext {
   // load, with routing that is replayed: host memory that the device can read,
   // i32[routers, tokens, top_k].
   const int32_t* routing = nullptr;
-  // loss_weights: host memory that the device can read, f64[3]: this rank's
-  // tokens that count as labels, in the microbatch and in the step, and its
-  // valid tokens in the microbatch.
+  // loss_weights: host memory that the device can read, f64[3 + depths]: this
+  // rank's tokens that count as labels, in the microbatch and in the step, its
+  // valid tokens and the labels of each depth, in the microbatch.
   const double* loss_tokens = nullptr;
   // pre_dispatch with a bias of experts: host memory that the device can read,
   // [experts], frozen while a step runs.

@@ -142,7 +142,8 @@ TEST_P(NodeContractTest, AccumulatingAddsToTheGradient) {
   for (int p = 0; p < runner_.model().params.size(); ++p) {
     once.push_back(runner_.grad(p));
   }
-  if (GetParam().tied) return;  // already accumulates inside a microbatch
+  // These already accumulate inside a microbatch.
+  if (GetParam().tied || GetParam().mtp_depths > 0) return;
   ASSERT_OK(runner_.Backward());
   for (int p = 0; p < once.size(); ++p) {
     const std::vector<float> twice = runner_.grad(p);
@@ -200,7 +201,8 @@ std::string ShapeName(const ::testing::TestParamInfo<SmallShape>& info) {
       info.param.recompute.full ? "Full" : "",
       info.param.recompute.parts.empty() ? "" : "Parts",
       info.param.scaled ? "Scaled" : "", info.param.mla ? "Latent" : "",
-      info.param.q_latent ? "Queries" : "", info.param.bf16 ? "Bf16" : "",
+      info.param.q_latent ? "Queries" : "",
+      info.param.mtp_depths > 0 ? "Mtp" : "", info.param.bf16 ? "Bf16" : "",
       FrozenName(info.param.frozen));
 }
 
@@ -318,6 +320,11 @@ SmallShape Parts(SmallShape shape) {
   return shape;
 }
 
+SmallShape Mtp(SmallShape shape) {
+  shape.mtp_depths = 2;
+  return shape;
+}
+
 SmallShape RouterLosses(model::RouterCoefficients router_loss) {
   SmallShape shape = Shared();
   shape.router_loss = router_loss;
@@ -381,7 +388,13 @@ INSTANTIATE_TEST_SUITE_P(
         Full(RawTied()), Parts(Optional()), Parts(Dense()),
         Parts(Gathered(Optional())), Parts(Mamba(Dense(), true)),
         Parts(Latent(Shared(), true)), Parts(Latent(Dense(), false)),
-        Parts(FrozenIn(Optional(), "*.qkv*"))),
+        Parts(FrozenIn(Optional(), "*.qkv*")), Mtp(Dense()), Mtp(Shared()),
+        Mtp(RawTied()), Mtp(MaskedOverTokens(Dense())),
+        Mtp(Replaying(SmallShape())), Bf16(Mtp(MaskedOverTokens(Dense()))),
+        Full(Mtp(Shared())), Parts(Mtp(Optional())),
+        FrozenIn(Mtp(Dense()), "embedding.table"),
+        FrozenIn(Mtp(Dense()), "*norm"), FrozenIn(Mtp(Dense()), "*.eh_proj"),
+        FrozenIn(Mtp(Dense()), "head.*")),
     ShapeName);
 
 }  // namespace

@@ -17,6 +17,10 @@ absl::Status LossWeightsForward(const NodeContext& ctx, device::Stream& stream);
 absl::Status EmbeddingForward(const NodeContext& ctx, device::Stream& stream);
 absl::Status EmbeddingWgrad(const NodeContext& ctx, device::Stream& stream);
 
+absl::Status MtpInputForward(const NodeContext& ctx, device::Stream& stream);
+absl::Status MtpInputDgrad(const NodeContext& ctx, device::Stream& stream);
+absl::Status MtpInputWgrad(const NodeContext& ctx, device::Stream& stream);
+
 absl::Status AttentionForward(const NodeContext& ctx, device::Stream& stream);
 absl::Status AttentionDgrad(const NodeContext& ctx, device::Stream& stream);
 absl::Status AttentionWgrad(const NodeContext& ctx, device::Stream& stream);

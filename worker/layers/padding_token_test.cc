@@ -79,6 +79,26 @@ TEST_P(PaddingTokenTest, ItsRowHasTheGradientOfTheOutputProjectionAlone) {
   }
 }
 
+TEST(PaddingTokenOfDepthsTest, ItsRowIsNotTrainedByTheirLookUpsEither) {
+  SmallShape small;
+  small.moe = false;
+  small.mtp_depths = 2;
+  model::Shape shape = MakeShape(small);
+  NodeRunner all(shape);
+  RunStep(all);
+  shape.padding_token = Value<int32_t>(all, "embedding.tokens.1")[0];
+  NodeRunner padded(shape);
+  RunStep(padded);
+  const int64_t hidden = shape.hidden;
+  const int64_t begin = shape.padding_token * hidden;
+  const std::vector<float> of_all = TableGrad(all);
+  const std::vector<float> without = TableGrad(padded);
+  for (int64_t i = 0; i < static_cast<int64_t>(of_all.size()); ++i) {
+    const bool is_padding = begin <= i && i < begin + hidden;
+    EXPECT_EQ(without[i], is_padding ? 0 : of_all[i]) << i;
+  }
+}
+
 TEST_P(PaddingTokenTest, ItsRowBeginsAtZero) {
   EXPECT_EQ(NodeRunner(shape_).model().params[0].init_zero_row, -1);
   shape_.padding_token = 3;

@@ -56,6 +56,12 @@ absl::Status CheckPhase(const model::Shape& shape,
     return CheckArg(model, phase, model::mla::kDAttnScratch,
                     MlaDgradScratch(shape) * kWord);
   }
+  if (kind == NodeKind::kMtpInput && phase.phase == Phase::kWgrad) {
+    return CheckArg(
+        model, phase, model::mtp_input::kWScratch,
+        ops::EmbeddingBackwardScratchElements(shape.tokens, shape.vocab) *
+            kWord);
+  }
   if (kind == NodeKind::kEmbedding && phase.phase == Phase::kWgrad) {
     return CheckArg(
         model, phase, model::embedding::kWScratch,

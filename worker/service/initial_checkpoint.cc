@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -14,6 +13,7 @@
 #include "base/status_macros.h"
 #include "checkpoint/hugging_face.h"
 #include "checkpoint/megatron.h"
+#include "model/pattern.h"
 #include "model/shape.h"
 
 namespace weft::service {
@@ -49,6 +49,12 @@ std::string DenseLayersText(const Shape& shape) {
 // What no layer has is not compared.
 std::string DenseWidthText(const Shape& shape) {
   return Text(DenseLayers(shape).empty() ? 0 : shape.ffn);
+}
+
+std::string DenseDepthsText(const Shape& shape) {
+  const bool dense = shape.mtp_depths() > 0 && shape.experts > 0 &&
+                     !Has(shape.mtp_layers[0], model::BlockKind::kExperts);
+  return Text(dense);
 }
 
 std::string NormalizationText(const Shape& shape) {
@@ -145,6 +151,8 @@ constexpr Field kFields[] = {
     {"mla.rope_half_split",
      [](const Shape& s) { return Text(s.mla.half_split); }},
     {"mla.yarn", &YarnText},
+    {"mtp.depth", [](const Shape& s) { return Text(s.mtp_layers.size()); }},
+    {"mtp.dense", &DenseDepthsText},
     {"embedding_multiplier",
      [](const Shape& s) { return Text(s.embedding_multiplier); }},
     {"residual_multiplier",
@@ -172,19 +180,6 @@ constexpr Field kFields[] = {
     {"norm_epsilon", [](const Shape& s) { return Text(s.norm_epsilon); }},
 };
 
-// Layers as model.pattern has them, a group for each where it is left out.
-std::string PatternOf(const v1::ModelConfig& model) {
-  if (!model.pattern().empty()) return model.pattern();
-  std::string pattern;
-  for (int layer = 0; layer < model.num_layers(); ++layer) {
-    const bool is_dense =
-        !model.has_moe() || absl::c_linear_search(model.dense_layers(), layer);
-    pattern.append(
-        {'[', model.has_mla() ? '+' : '*', is_dense ? '-' : 'E', ']'});
-  }
-  return pattern;
-}
-
 // Where layers are of other kinds, sizes say nothing: only the pattern is told.
 absl::Status CheckSamePattern(const v1::ModelConfig& ours,
                               const v1::ModelConfig& theirs) {
@@ -192,8 +187,8 @@ absl::Status CheckSamePattern(const v1::ModelConfig& ours,
       ours.has_mla() == theirs.has_mla()) {
     return absl::OkStatus();  // fields of the layers tell more
   }
-  const std::string our_pattern = PatternOf(ours);
-  const std::string their_pattern = PatternOf(theirs);
+  const std::string our_pattern = PatternText(model::PatternOf(ours));
+  const std::string their_pattern = PatternText(model::PatternOf(theirs));
   if (our_pattern == their_pattern) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "the checkpoint is of another model: model.pattern=", our_pattern,

@@ -68,6 +68,7 @@ TEST(CheckSameModelTest, EveryFieldThatDiffersIsNamedWithBothValues) {
        "model.embedding_multiplier=1, the checkpoint has 12"},
       {"residual_multiplier: 0.2",
        "model.residual_multiplier=1, the checkpoint has 0.2"},
+      {"mtp { depth: 2 }", "model.mtp.depth=0, the checkpoint has 2"},
       {"logits_divisor: 3", "model.logits_divisor=1, the checkpoint has 3"},
       {"mlp_activation: MLP_ACTIVATION_SQUARED_RELU",
        "model.mlp_activation=swiglu, the checkpoint has squared_relu"},

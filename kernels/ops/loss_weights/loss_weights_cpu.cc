@@ -5,27 +5,43 @@
 
 namespace weft::ops {
 
+namespace {
+
+// Of all ranks.
+double Sum(const LossWeightsArgs& args, int column) {
+  double sum = 0;
+  for (int64_t rank = 0; rank < args.ranks; ++rank) {
+    sum += args.counted[rank * (3 + args.depths) + column];
+  }
+  return sum;
+}
+
+}  // namespace
+
 void LossWeights(const LossWeightsArgs& args, device::Stream& stream) {
   if (RunOnCuda<&LossWeights>(args, stream)) return;
-  double microbatch = 0;
-  double step = 0;
-  double valid = 0;
-  for (int64_t rank = 0; rank < args.ranks; ++rank) {
-    microbatch += args.counted[3 * rank];
-    step += args.counted[3 * rank + 1];
-    valid += args.counted[3 * rank + 2];
+  const double microbatch = Sum(args, 0);
+  const double of_step = args.step_tokens / std::max(Sum(args, 1), 1.0);
+  if (args.weights != nullptr) {
+    const double of_microbatch = args.tokens / std::max(microbatch, 1.0);
+    const double ratio = args.tokens / std::max(Sum(args, 2), 1.0);
+    const double router = args.over_step ? of_step / ratio : 1.0;
+    const double weights[] = {args.over_step ? of_step : of_microbatch,
+                              router,
+                              ratio * ratio,
+                              ratio,
+                              router * ratio * ratio,
+                              router * ratio};
+    for (int i = 0; i < 6; ++i) {
+      args.weights[i] = static_cast<float>(weights[i]);
+    }
   }
-  const double of_step = args.step_tokens / std::max(step, 1.0);
-  const double of_microbatch = args.tokens / std::max(microbatch, 1.0);
-  const double ratio = args.tokens / std::max(valid, 1.0);
-  const double router = args.over_step ? of_step / ratio : 1.0;
-  const double weights[] = {args.over_step ? of_step : of_microbatch,
-                            router,
-                            ratio * ratio,
-                            ratio,
-                            router * ratio * ratio,
-                            router * ratio};
-  for (int i = 0; i < 6; ++i) args.weights[i] = static_cast<float>(weights[i]);
+  const double all = args.over_step ? microbatch * of_step : args.tokens;
+  for (int k = 0; k < args.depths; ++k) {
+    const double labels = std::max(Sum(args, 3 + k), 1.0);
+    *args.depth_weights[k] =
+        static_cast<float>(args.depth_factor * all / labels);
+  }
 }
 
 }  // namespace weft::ops

@@ -111,11 +111,13 @@ absl::Status SyntheticSamples::ReadPadding(data::Split split, int64_t index,
 
 absl::Status SyntheticSamples::ReadMask(data::Split split, int64_t index,
                                         absl::Span<int32_t> mask) {
+  const bool in_gap = kind_ == Kind::kGaps && index / 4 % 3 == 1;
+  const bool draws = kind_ == Kind::kRule || kind_ == Kind::kGaps;
   for (size_t i = 0; i < mask.size(); ++i) {
     const uint64_t draw =
         Hash64().AddInt(split).AddInt(index).AddInt(i).Get() >> 32;
     const bool is_drawn = index % 5 != 3 && draw % 2 == 0;
-    mask[i] = kind_ == Kind::kConstant || (kind_ == Kind::kRule && is_drawn);
+    mask[i] = kind_ == Kind::kConstant || (draws && is_drawn && !in_gap);
   }
   return absl::OkStatus();
 }

@@ -53,13 +53,14 @@ class SyntheticSamples : public data::SampleSource {
     kRule,      // a token follows from the one before: can be learned
     kConstant,  // one token everywhere: all rows go to top_k experts
     kIgnored,   // as kRule, and no token counts where there is a mask
+    kGaps,      // as kRule, and none of the second four of twelve samples does
   };
   SyntheticSamples(int64_t vocab, Kind kind) : vocab_(vocab), kind_(kind) {}
 
   absl::Status Read(data::Split split, int64_t index,
                     absl::Span<int32_t> tokens) override;
   // Leaves out about half of the tokens, and all of every fifth sample; none of
-  // Kind::kConstant, all of Kind::kIgnored.
+  // Kind::kConstant, all of Kind::kIgnored, those samples of Kind::kGaps.
   absl::Status ReadMask(data::Split split, int64_t index,
                         absl::Span<int32_t> mask) override;
   // The end of every sample but each third.

@@ -133,6 +133,8 @@ model::Shape MakeShape(const SmallShape& small) {
   shape.rotary_fraction = small.rotary_fraction;
   if (small.scaled) Scale(shape);
   if (small.mla) shape.mla = MakeMla(small);
+  shape.mtp_layers.assign(small.mtp_depths, shape.layers.back());
+  shape.mtp_loss_factor = 0.7;
   if (small.bf16) shape.compute_dtype = DType::kBf16;
   if (small.bf16) shape.gradient_dtype = DType::kBf16;
   shape.dispatcher = small.dispatcher;
@@ -189,6 +191,7 @@ NodeRunner::~NodeRunner() = default;
 void NodeRunner::FillBatch() {
   double counted = 0;
   double valid = 0;
+  std::vector<double> of_depth(shape_.mtp_depths());
   for (int64_t b = 0; b < shape_.microbatch; ++b) {
     const size_t begin = batch_.size();
     for (int64_t i = 0; i < shape_.sequence + 1; ++i) {
@@ -198,9 +201,12 @@ void NodeRunner::FillBatch() {
     for (int64_t i = 0; i < shape_.sequence; ++i) {
       const bool counts = !shape_.loss_mask || i % 3 != 1;
       counted += counts;
+      for (int k = 0; k < of_depth.size(); ++k) of_depth[k] += counts && i > k;
       if (!shape_.loss_mask) continue;
       batch_.push_back(counts ? batch_[begin + i + 1] : ops::kIgnoredLabel);
     }
+    batch_.insert(batch_.end(), shape_.mtp_depths(), 0);
+    batch_.insert(batch_.end(), shape_.mtp_depths(), ops::kIgnoredLabel);
     for (int64_t i = 0; i < shape_.sequence; ++i) {
       const bool is_valid = !shape_.padding_mask || i + 1 < shape_.sequence;
       valid += is_valid;
@@ -208,6 +214,7 @@ void NodeRunner::FillBatch() {
     }
   }
   loss_tokens_ = {counted, counted, valid};
+  loss_tokens_.insert(loss_tokens_.end(), of_depth.begin(), of_depth.end());
 }
 
 void NodeRunner::FillRouting() {
@@ -338,6 +345,11 @@ double NodeRunner::objective() const {
   const double router = shape_.token_loss ? loss_tokens_[2] / counted : 1;
   for (const model::RouterLossDecl& loss : model_.router_losses) {
     sum += router * loss.coefficient * Number(loss.value);
+  }
+  const std::vector<int>& depths = model_.depth_loss_values;
+  for (size_t k = 0; k < depths.size(); ++k) {
+    sum += shape_.mtp_loss_factor / depths.size() * Number(depths[k]) /
+           loss_tokens_[3 + k];
   }
   return sum;
 }

@@ -59,6 +59,7 @@ struct SmallShape {
   model::Dispatcher dispatcher = model::Dispatcher::kAllToAll;
   bool replays_routing = false;  // tokens go to experts in turn
   model::Recompute recompute;
+  int mtp_depths = 0;  // of multi-token prediction
 };
 model::Shape MakeShape(const SmallShape& small);
 // For names of tests: what of its activation, its router and its padding is not
