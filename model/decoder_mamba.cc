@@ -129,6 +129,7 @@ void DecoderBuilder::Mamba() {
       {p.norm, p.conv_w, p.conv_b, p.dt_bias, p.a_log, p.d, p.gated_norm},
       flops);
   forward.attention_flops = StateFlops();
+  // Backward does twice as much.
   dgrad.attention_flops = 2 * forward.attention_flops;
   NodeDecl& node = out_.AddNode(NodeKind::kMamba);
   node.steps = MambaSteps();

@@ -379,23 +379,40 @@ INSTANTIATE_TEST_SUITE_P(
         FrozenIn(Latent(Dense(), true), "*.out"), Gathered(SmallShape()),
         Gathered(Bf16(Optional())), Gathered(Scaled(Optional())),
         Gathered(Capacity(SmallShape(), false)),
-        Gathered(FrozenIn(RouterLosses({1, 1, 1, 1}), "*down")),
-        Full(Optional()), Full(Dense()), Full(Gathered(Optional())),
-        Full(Mamba(Shared(), true)), Full(Latent(Shared(), true)),
-        Full(Latent(Dense(), false)), Full(Capacity(SmallShape(), false)),
-        Full(Capacity(SmallShape(), true)), Full(Bf16(Optional())),
-        Full(FrozenIn(Optional(), "*.out*")), Full(FrozenIn(Dense(), "*norm*")),
-        Full(RawTied()), Parts(Optional()), Parts(Dense()),
-        Parts(Gathered(Optional())), Parts(Mamba(Dense(), true)),
-        Parts(Latent(Shared(), true)), Parts(Latent(Dense(), false)),
-        Parts(FrozenIn(Optional(), "*.qkv*")), Mtp(Dense()), Mtp(Shared()),
-        Mtp(RawTied()), Mtp(MaskedOverTokens(Dense())),
+        Gathered(FrozenIn(RouterLosses({1, 1, 1, 1}), "*down")), Mtp(Dense()),
+        Mtp(Shared()), Mtp(RawTied()), Mtp(MaskedOverTokens(Dense())),
         Mtp(Replaying(SmallShape())), Bf16(Mtp(MaskedOverTokens(Dense()))),
-        Full(Mtp(Shared())), Parts(Mtp(Optional())),
         FrozenIn(Mtp(Dense()), "embedding.table"),
         FrozenIn(Mtp(Dense()), "*norm"), FrozenIn(Mtp(Dense()), "*.eh_proj"),
         FrozenIn(Mtp(Dense()), "head.*")),
     ShapeName);
+
+std::vector<SmallShape> RecomputeShapes() {
+  return {Full(Optional()),
+          Full(Dense()),
+          Full(Gathered(Optional())),
+          Full(Mamba(Shared(), true)),
+          Full(Latent(Shared(), true)),
+          Full(Latent(Dense(), false)),
+          Full(Capacity(SmallShape(), false)),
+          Full(Capacity(SmallShape(), true)),
+          Full(Bf16(Optional())),
+          Full(FrozenIn(Optional(), "*.out*")),
+          Full(FrozenIn(Dense(), "*norm*")),
+          Full(RawTied()),
+          Parts(Optional()),
+          Parts(Dense()),
+          Parts(Gathered(Optional())),
+          Parts(Mamba(Dense(), true)),
+          Parts(Latent(Shared(), true)),
+          Parts(Latent(Dense(), false)),
+          Parts(FrozenIn(Optional(), "*.qkv*")),
+          Full(Mtp(Shared())),
+          Parts(Mtp(Optional()))};
+}
+
+INSTANTIATE_TEST_SUITE_P(Recompute, NodeContractTest,
+                         ::testing::ValuesIn(RecomputeShapes()), ShapeName);
 
 }  // namespace
 }  // namespace weft::layers
