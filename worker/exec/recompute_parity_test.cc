@@ -63,6 +63,8 @@ std::vector<RecomputeCase> Cases() {
   whole.tied = true;
   TinyJob gathered;
   gathered.more = "parallel { dispatcher: DISPATCHER_ALLGATHER } ";
+  TinyJob pulled;
+  pulled.more = "parallel { dispatcher: DISPATCHER_FLEX } ";
   TinyJob uneven;
   uneven.uneven = {2, 1, 3};
   uneven.compute = v1::NUMBER_FORMAT_BF16;
@@ -72,6 +74,7 @@ std::vector<RecomputeCase> Cases() {
   latent.push_back("MLA_UP_PROJECTION");
   return {{"Transformer", whole, dense},
           {"Gathered", gathered, dense},
+          {"Flex", pulled, dense},
           {"Uneven", uneven, dense},
           {"Mamba", Pattern("[M*E]M-[M*E]", kMamba), dense},
           {"Latent", Pattern("[+E]+[+E]", kMla), latent}};
