@@ -1,5 +1,7 @@
 #include "model/declaration.h"
 
+#include <algorithm>
+
 namespace weft::model {
 
 const char* Name(NodeKind kind) {
@@ -20,6 +22,8 @@ const char* Name(NodeKind kind) {
       return "mla";
     case NodeKind::kPreDispatch:
       return "pre_dispatch";
+    case NodeKind::kSharedExpert:
+      return "shared_expert";
     case NodeKind::kCounts:
       return "counts";
     case NodeKind::kDispatch:
@@ -40,10 +44,22 @@ const char* Name(NodeKind kind) {
   return "?";
 }
 
-bool IsBeforeDispatch(NodeKind kind) {
-  return kind == NodeKind::kMtpInput || kind == NodeKind::kAttention ||
-         kind == NodeKind::kMamba || kind == NodeKind::kMla ||
-         kind == NodeKind::kPreDispatch;
+bool IsBeforeDispatch(const LayerDecl& layer, int node) {
+  const auto begin = layer.nodes.begin();
+  switch (layer.nodes[node].kind) {
+    case NodeKind::kMtpInput:
+    case NodeKind::kAttention:
+    case NodeKind::kMamba:
+    case NodeKind::kMla:
+    case NodeKind::kPreDispatch:
+      return true;
+    case NodeKind::kSharedExpert:
+      return std::none_of(begin, begin + node, [](const NodeDecl& before) {
+        return before.kind == NodeKind::kDispatch;
+      });
+    default:
+      return false;
+  }
 }
 
 const char* Name(Phase phase) {

@@ -28,7 +28,8 @@ enum class NodeKind : uint8_t {
   kAttention,    // norm, attention, residual
   kMamba,        // norm, Mamba-2 mixer, residual
   kMla,          // norm, multi-head latent attention, residual
-  kPreDispatch,  // norm, shared expert, router, permutation
+  kPreDispatch,  // norm, router, permutation
+  kSharedExpert,
   kCounts,       // rows each expert gets from each rank of the EP group
   kDispatch,     // all-to-all of rows and probabilities to their experts
   kExperts,      // grouped experts
@@ -40,9 +41,6 @@ enum class NodeKind : uint8_t {
   kLossWeights,  // what losses weigh, from the labels that count on all ranks
 };
 const char* Name(NodeKind kind);
-// Whether a layer with experts computes this before their rows leave.
-bool IsBeforeDispatch(NodeKind kind);
-
 enum class Phase : uint8_t {
   kForward,
   kDgrad,
@@ -189,6 +187,10 @@ struct LayerDecl {
   bool unit = false;
   std::vector<NodeDecl> nodes;  // in forward order
 };
+
+// Whether a layer computes this node of it before rows leave for experts: what
+// mixes, what routes, and a shared expert that stands there.
+bool IsBeforeDispatch(const LayerDecl& layer, int node);
 
 // A loss that is added to the objective for every microbatch.
 struct RouterLossDecl {

@@ -269,19 +269,8 @@ enum Forward {
                  // not kCountsOut; aux, global_aux
   kValid,        // read i32[T]; with padding
   kLossWeights,  // read [1,6]; with padding
-  // Present when there is a shared expert.
-  kSharedUp,    // write [T,U(shared)]
-  kSharedAct,   // write [T,shared]
-  kSharedOut,   // write [T,H]
-  kSharedGate,  // write [T] sigmoid(gate_w . xn2); gated only
 };
-enum Step {
-  kNormStep,
-  kRouteStep,
-  kSendStep,
-  kSharedStep,
-  kSharedDownStep,
-};
+enum Step { kNormStep, kRouteStep, kSendStep };
 enum Dgrad {
   kDDy,             // read [T,H]
   kDX,              // read
@@ -307,36 +296,54 @@ enum Dgrad {
   kDRunningCounts,   // read [1,Ep]; global_aux
   kDSequenceCounts,  // read; sequence_aux
   kDScoresGrad,      // scratch [T,E]; all but z
-  kDLossWeights,  // read [1,6]; with padding, or a mask when losses are means
-                  // over tokens
-  kDValid,        // read; with padding
-  // Present when there is a shared expert.
-  kDSharedUp,        // read
-  kDSharedActGrad,   // scratch [T,shared]
-  kDSharedUpGrad,    // write [T,U(shared)]
-  kDSharedGate,      // read; gated only, like the next
-  kDSharedGateGrad,  // write [T] gradient of the gate before its sigmoid
-  kDBranchGrad,      // read; with a residual_multiplier only
-};
-// Present when there is a shared expert.
-enum Wgrad {
-  kWXn2,             // read
-  kWSharedUpGrad,    // read
-  kWSharedAct,       // read
-  kWBranchGrad,      // read
-  kWSharedGateGrad,  // read; gated only
+  kDLossWeights,    // read [1,6]; with padding, or a mask when losses are means
+                    // over tokens
+  kDValid,          // read; with padding
+  kDSharedXn2Grad,  // read [T,H] the shared expert's part; with one only
 };
 // Read by forward and by dgrad.
 enum Params {
-  kNorm2,        // [H]
-  kRouterW,      // [E,H]
-  kSharedUpW,    // [U(shared),H]  those of the shared expert are optional
-  kSharedDownW,  // [H,shared]
-  kSharedGateW,  // [1,H]
+  kNorm2,    // [H]
+  kRouterW,  // [E,H]
 };
 enum DgradGrads { kGNorm2, kGRouter };
-enum WgradGrads { kGSharedUp, kGSharedDown, kGSharedGate };
 }  // namespace pre_dispatch
+
+// Present when there is a shared expert: behind pre_dispatch or, when it is
+// overlapped, behind the dispatch.
+namespace shared_expert {
+enum Forward {
+  kXn2,   // read  [T,H] norm2(x)
+  kUp,    // write [T,U(shared)]
+  kAct,   // write [T,shared]
+  kOut,   // write [T,H]
+  kGate,  // write [T] sigmoid(gate_w . xn2); gated only
+};
+enum Step { kUpStep, kDownStep };
+enum Dgrad {
+  kDBranchGrad,  // read  [T,H] dy or, with a residual_multiplier, that times it
+  kDUp,          // read
+  kDActGrad,     // scratch [T,shared]
+  kDUpGrad,      // write [T,U(shared)]
+  kDGate,        // read; gated only, like the next
+  kDGateGrad,    // write [T] gradient of the gate before its sigmoid
+  kDXn2Grad,     // write [T,H]
+};
+enum Wgrad {
+  kWXn2,  // read, like all
+  kWUpGrad,
+  kWAct,
+  kWBranchGrad,
+  kWGateGrad,  // gated only
+};
+// Read by forward and by dgrad.
+enum Params {
+  kUpW,    // [U(shared),H]
+  kDownW,  // [H,shared]
+  kGateW,  // [1,H]; gated only
+};
+enum WgradGrads { kGUp, kGDown, kGGate };
+}  // namespace shared_expert
 
 namespace counts {
 enum Forward {

@@ -47,12 +47,9 @@ class DecoderBuilder {
   struct PreDispatch {
     Args forward;
     Args dgrad;
-    Args wgrad;
     std::vector<int> params;
     std::vector<int> dgrad_grads;
-    std::vector<int> wgrad_grads;
-    double flops = 0;        // of forward and of dgrad
-    double wgrad_flops = 0;  // without what has no weights
+    double flops = 0;  // of each
   };
   struct Routing {
     int rstd2, xn2, logits, scores, index, prob, counts, all, row_of_slot;
@@ -62,9 +59,8 @@ class DecoderBuilder {
     int send_rows, send_prob;
     int send_rows_grad, send_prob_grad;
     int rows, row_prob, out, out_grad, rows_grad, row_prob_grad;
-    int shared_up = -1, shared_act = -1, shared_out = -1;
-    int shared_up_grad = -1;
-    int shared_gate = kAbsent, shared_gate_grad = kAbsent;
+    // Of a shared expert.
+    int shared_out = kAbsent, shared_xn2_grad = kAbsent;
     // Of the router's losses; those of losses that are left out are absent.
     int lse = kAbsent, score_sums = kAbsent, sequence_counts = kAbsent;
     int all_counts = kAbsent, running_counts = kAbsent;
@@ -78,6 +74,11 @@ class DecoderBuilder {
       int token_of_row = kAbsent;
       int sorted_rows = kAbsent, sorted_experts = kAbsent;
     } own;
+  };
+
+  struct SharedExpert {
+    int up_w, down_w, up, act, up_grad, act_grad;
+    int gate_w = kAbsent, gate = kAbsent, gate_grad = kAbsent;
   };
 
   // Of a Mamba-2 mixer.
@@ -154,7 +155,9 @@ class DecoderBuilder {
   // the z-loss is no multiple of the scores.
   bool KeepsLogits() const { return s_.sigmoid_scores && s_.router_loss.z > 0; }
   void AddRouterLosses(const Routing& r, PreDispatch& p);
-  void AddSharedExpert(const Routing& r, PreDispatch& p);
+  SharedExpert DeclareSharedExpert();
+  void AddSharedExpert(const Routing& r, const SharedExpert& e);
+  std::vector<StepDecl> SharedExpertSteps() const;
   void AddPreDispatch(const PreDispatch& p);
   std::vector<StepDecl> PreDispatchSteps() const;
   // The experts that the next router is told; kAbsent: it chooses.

@@ -38,15 +38,8 @@ DecoderBuilder::Routing DecoderBuilder::DeclareRouting() {
     r.step_counts = Value("step_counts", 1, s_.experts, DType::kF64);
   }
   if (s_.shared_ffn > 0) {
-    const int64_t up = s_.up_columns(s_.shared_ffn);
-    r.shared_up = Activation(Up("shared_"), t, up);
-    r.shared_act = Activation("shared_act", t, s_.shared_ffn);
     r.shared_out = Activation("shared_out", t, h);
-    r.shared_up_grad = Activation(Up("shared_") + ".grad", t, up);
-    if (s_.shared_gate) {
-      r.shared_gate = Value("shared_gate", t, 1);
-      r.shared_gate_grad = Value("shared_gate.grad", t, 1);
-    }
+    r.shared_xn2_grad = Activation("shared_xn2.grad", t, h);
   }
   return r;
 }
@@ -86,11 +79,16 @@ void DecoderBuilder::MixtureOfExperts() {
   PreDispatch pre_dispatch;
   AddRouter(r, pre_dispatch);
   AddRouterLosses(r, pre_dispatch);
-  if (s_.shared_ffn > 0) AddSharedExpert(r, pre_dispatch);
+  const bool has_shared = s_.shared_ffn > 0;
+  SharedExpert shared;
+  if (has_shared) shared = DeclareSharedExpert();
   AddPreDispatch(pre_dispatch);
+  const bool overlap = s_.overlap_shared_expert;
+  if (has_shared && !overlap) AddSharedExpert(r, shared);
   Counts(r);
   Dispatch(r);
   if (s_.router_loss.need_counts()) Balance(r);
+  if (has_shared && overlap) AddSharedExpert(r, shared);
   Experts(r);
   Combine(r);
 }
@@ -102,17 +100,7 @@ std::vector<StepDecl> DecoderBuilder::PreDispatchSteps() const {
   norm.params = {pd::kNorm2};
   const StepDecl send = {
       RecomputePart::kNone, {pd::kXn2, pd::kTokenOfRow}, {pd::kSendRows}};
-  if (s_.shared_ffn == 0) return {norm, {}, send};
-  const double of_weight = 2.0 * s_.tokens * s_.hidden;
-  StepDecl shared = {RecomputePart::kSharedExpert,
-                     {pd::kXn2},
-                     {pd::kSharedUp, pd::kSharedAct, pd::kSharedGate}};
-  shared.params = {pd::kSharedUpW, pd::kSharedGateW};
-  shared.flops = of_weight * s_.up_columns(s_.shared_ffn);
-  StepDecl down = {RecomputePart::kNone, {pd::kSharedAct}, {pd::kSharedOut}};
-  down.params = {pd::kSharedDownW};
-  down.flops = of_weight * s_.shared_ffn;
-  return {norm, {}, send, shared, down};
+  return {norm, {}, send};
 }
 
 void DecoderBuilder::AddPreDispatch(const PreDispatch& p) {
@@ -121,9 +109,6 @@ void DecoderBuilder::AddPreDispatch(const PreDispatch& p) {
   node.phases = {
       Compute(Phase::kForward, p.forward, p.params, {}, p.flops),
       Compute(Phase::kDgrad, p.dgrad, p.params, p.dgrad_grads, p.flops)};
-  if (p.wgrad_grads.empty()) return;
-  node.phases.push_back(
-      Compute(Phase::kWgrad, p.wgrad, {}, p.wgrad_grads, p.wgrad_flops));
 }
 
 int DecoderBuilder::TakeReplay() {
@@ -173,28 +158,6 @@ void DecoderBuilder::AddExpertBias(const Routing& r, PreDispatch& p) {
   if (has) out_.AddExpertBias(s_.experts, r.step_counts);
 }
 
-void DecoderBuilder::AddSharedExpert(const Routing& r, PreDispatch& p) {
-  const int up = Param(Up("shared_"), {s_.up_columns(s_.shared_ffn), s_.hidden},
-                       s_.init_std);
-  const int down =
-      Param("shared_down", {s_.hidden, s_.shared_ffn}, ResidualStd());
-  const int act_grad = Activation("shared_act.grad", s_.tokens, s_.shared_ffn);
-  const int gate = s_.shared_gate
-                       ? Param("shared_gate", {1, s_.hidden}, s_.init_std)
-                       : kAbsent;
-  Append(p.forward,
-         {W(r.shared_up), W(r.shared_act), W(r.shared_out), W(r.shared_gate)});
-  Append(p.dgrad, {R(r.shared_up), S(act_grad), W(r.shared_up_grad),
-                   R(r.shared_gate), W(r.shared_gate_grad), R(scaled_dy_)});
-  Append(p.wgrad, {R(r.xn2), R(r.shared_up_grad), R(r.shared_act),
-                   R(BranchGrad()), R(r.shared_gate_grad)});
-  Append(p.params, {up, down, gate});
-  Append(p.wgrad_grads, {up, down, gate});
-  const double flops = FeedForwardFlops(s_.tokens, s_.shared_ffn);
-  p.flops += flops;
-  p.wgrad_flops += flops;
-}
-
 void DecoderBuilder::DeclareRouterLosses(Routing& r) {
   const RouterCoefficients& c = s_.router_loss;
   const int64_t t = s_.tokens;
@@ -238,7 +201,7 @@ void DecoderBuilder::AddRouterLosses(const Routing& r, PreDispatch& p) {
          {R(r.lse), R(KeepsLogits() ? r.logits : kAbsent),
           R(c.aux > 0 ? r.all_counts : kAbsent), R(r.running_counts),
           R(r.sequence_counts), S(grad), R(weighed ? loss_weights_ : kAbsent),
-          R(any ? valid_ : kAbsent)});
+          R(any ? valid_ : kAbsent), R(r.shared_xn2_grad)});
 }
 
 void DecoderBuilder::Balance(const Routing& r) {

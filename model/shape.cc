@@ -183,6 +183,7 @@ void FillMoe(const v1::MoeConfig& moe, Shape* shape) {
   shape->expert_ffn = moe.expert_hidden_size();
   shape->shared_ffn = moe.shared_expert_hidden_size();
   shape->shared_gate = moe.shared_expert_gate();
+  shape->overlap_shared_expert = moe.overlap_shared_expert();
   shape->max_rows_factor = moe.max_rows_factor();
   const v1::RouterLossConfig& losses = moe.router_loss();
   shape->router_loss = {losses.aux(), losses.sequence_aux(),

@@ -129,6 +129,7 @@ struct Shape {
   bool balanced_routing = false;  // of BenchConfig
   bool replays_routing = false;   // routers are told the experts of tokens
   bool shared_gate = false;       // of the shared expert
+  bool overlap_shared_expert = false;
   Activation activation = Activation::kSwiglu;
   bool qkv_bias = false;
   bool out_bias = false;

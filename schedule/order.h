@@ -76,21 +76,23 @@ absl::Status WgradsCanWait(const model::ModelDecl& model);
 // forward alone, then M-1 pairs, then the last backward alone. In a pair, layer
 // i of the forward meets layer n-1-i of the backward, in this launch order
 // (Megatron-LM's; layers have only the rows they have; "pre" are the nodes
-// before the dispatch, mixers and pre_dispatch, in backward the last first; a
+// before the dispatch, mixers, pre_dispatch and a shared expert that stands
+// there, in backward the last first; "shared" is one that is overlapped; a
 // dense feed-forward runs where experts do):
 //
 //   backward             forward
 //   combine.dgrad
-//   recompute up to the dispatch, which "pre" of the forward then hides
 //                        pre
 //   experts.dgrad
 //                        counts, dispatch, balance
+//                        shared
 //   experts.wgrad        (delayed)
 //   dispatch.dgrad
+//   shared.dgrad
 //                        experts
 //                        combine
 //   pre.dgrad
-//   pre.wgrad            (delayed: of the last layer, after all pairs)
+//   pre.wgrad, shared.wgrad    (delayed: of the last layer, after all pairs)
 std::vector<NodePhase> Combined1F1BOrder(const model::ModelDecl& model,
                                          int microbatches, bool delay_wgrad);
 

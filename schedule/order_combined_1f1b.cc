@@ -55,10 +55,13 @@ class CombinedStep {
     F(f, NodeKind::kCounts);
     F(f, NodeKind::kDispatch);
     F(f, NodeKind::kBalance);
+    SharedExpertBesideDispatch(f, Phase::kForward, f_);
     for (NodeKind kind : {NodeKind::kExperts, NodeKind::kMlp}) {
       if (delay_) Wgrad(b, kind);
     }
     B(b, NodeKind::kDispatch, Phase::kDgrad);
+    SharedExpertBesideDispatch(b, Phase::kDgrad, b_);
+    if (!delay_) SharedExpertBesideDispatch(b, Phase::kWgrad, b_);
     F(f, NodeKind::kExperts);
     F(f, NodeKind::kMlp);
     F(f, NodeKind::kCombine);
@@ -66,21 +69,31 @@ class CombinedStep {
     if (b != 1) DelayedWgradBeforeDispatch(b);
   }
 
-  // Each of these does nothing without a layer.
+  bool IsBefore(int layer, int node) const {
+    return model::IsBeforeDispatch(order_.model().layers[layer], node);
+  }
+
+  // These do nothing without a layer.
+  //
+  // One that stands before the dispatch is added with what does.
+  void SharedExpertBesideDispatch(int layer, Phase phase, int microbatch) {
+    if (layer == LayerPair::kNone) return;
+    for (int n = 0; n < nodes(layer).size(); ++n) {
+      if (nodes(layer)[n].kind != NodeKind::kSharedExpert) continue;
+      if (!IsBefore(layer, n)) AddNode(layer, n, phase, microbatch);
+    }
+  }
   void ForwardBeforeDispatch(int layer) {
     if (layer == LayerPair::kNone) return;
     for (int n = 0; n < nodes(layer).size(); ++n) {
-      if (model::IsBeforeDispatch(nodes(layer)[n].kind)) {
-        AddNode(layer, n, Phase::kForward, f_);
-      }
+      if (IsBefore(layer, n)) AddNode(layer, n, Phase::kForward, f_);
     }
   }
   // With the wgrads that are not delayed.
   void BackwardBeforeDispatch(int layer) {
     if (layer == LayerPair::kNone) return;
     for (int n = nodes(layer).size() - 1; n >= 0; --n) {
-      const model::NodeDecl& node = nodes(layer)[n];
-      if (!model::IsBeforeDispatch(node.kind)) continue;
+      if (!IsBefore(layer, n)) continue;
       AddNode(layer, n, Phase::kDgrad, b_);
       if (!delay_) AddNode(layer, n, Phase::kWgrad, b_);
     }
@@ -88,7 +101,9 @@ class CombinedStep {
   void DelayedWgradBeforeDispatch(int layer) {
     if (!delay_ || layer == LayerPair::kNone) return;
     for (int n = nodes(layer).size() - 1; n >= 0; --n) {
-      if (!model::IsBeforeDispatch(nodes(layer)[n].kind)) continue;
+      const bool waits_here =
+          IsBefore(layer, n) || nodes(layer)[n].kind == NodeKind::kSharedExpert;
+      if (!waits_here) continue;
       AddNode(layer, n, Phase::kWgrad, b_);
     }
   }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -48,6 +49,36 @@ TEST(Combined1F1BOrderTest, PairFollowsTheLaunchOrderOfTheOriginal) {
                                  "dgrad0 1.pre_dispatch", "dgrad0 1.attention",
                                  "wgrad0 1.attention", "dgrad1 1.combine",
                                  "dgrad1 1.experts"));
+}
+
+// Before rows leave or, overlapped, beside them; see the header.
+TEST(Combined1F1BOrderTest, ASharedExpertStandsBeforeTheDispatchOrBesideIt) {
+  v1::TrainingJob job = SmallJob({/*layers=*/1, /*microbatches=*/2});
+  v1::MoeConfig& moe = *job.mutable_model()->mutable_moe();
+  moe.set_shared_expert_hidden_size(8);
+  const auto shared_and_exchanges = [&] {
+    const Plan plan = Declare(job);
+    std::vector<std::string> names;
+    for (const std::string& name :
+         Names(plan.model, Combined1F1BOrder(plan.model, 2, true), 1)) {
+      for (const char* kind : {".shared_expert", ".dispatch", ".combine"}) {
+        if (absl::EndsWith(name, kind)) names.push_back(name);
+      }
+    }
+    names.resize(8);
+    return names;
+  };
+  EXPECT_THAT(shared_and_exchanges(),
+              ElementsAre("forward0 1.shared_expert", "forward0 1.dispatch",
+                          "forward0 1.combine", "dgrad0 1.combine",
+                          "forward1 1.shared_expert", "forward1 1.dispatch",
+                          "dgrad0 1.dispatch", "forward1 1.combine"));
+  moe.set_overlap_shared_expert(true);
+  EXPECT_THAT(shared_and_exchanges(),
+              ElementsAre("forward0 1.dispatch", "forward0 1.shared_expert",
+                          "forward0 1.combine", "dgrad0 1.combine",
+                          "forward1 1.dispatch", "forward1 1.shared_expert",
+                          "dgrad0 1.dispatch", "dgrad0 1.shared_expert"));
 }
 
 TEST(Combined1F1BOrderTest, ForwardLayerMeetsBackwardLayerFromTheOtherEnd) {

@@ -86,8 +86,6 @@ struct LiftedRule {
   absl::string_view why_legal;
 };
 absl::Span<const LiftedRule> LiftedRules();
-// As those, about features that no job can ask for.
-absl::Span<const LiftedRule> AbsentFeatures();
 
 // A rule about files, which only workers see: a job that breaks it fails as it
 // starts. Fields as in RelationRule.

@@ -29,21 +29,16 @@ constexpr LiftedRule kLiftedRules[] = {
      "exchanges as it does"},
     {"model.mtp", "dense or deeper multi-token prediction under combined_1f1b",
      "a depth is a layer like any other, woven as those are"},
+    {"model.moe.overlap_shared_expert",
+     "overlapping the shared expert under combined_1f1b",
+     "it is a node of its own, which the order places beside an all-to-all"},
     {"schedule.order",
      "overlap under library versions that hang or lose gradients",
      "kernels, streams and waits are Weft's own, and plans are proved"},
 };
 
-constexpr LiftedRule kAbsentFeatures[] = {
-    {"model.moe.shared_expert_hidden_size",
-     "overlapping the shared expert under combined_1f1b",
-     "no job can ask for it yet: it is computed before the dispatch"},
-};
-
 }  // namespace
 
 absl::Span<const LiftedRule> LiftedRules() { return kLiftedRules; }
-
-absl::Span<const LiftedRule> AbsentFeatures() { return kAbsentFeatures; }
 
 }  // namespace weft::schedule

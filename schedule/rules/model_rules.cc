@@ -278,6 +278,15 @@ Finding CheckSharedGate(const Job& job) {
          "model.moe.shared_expert_hidden_size=0: there is nothing to gate";
 }
 
+Finding CheckSharedOverlap(const Job& job) {
+  const v1::MoeConfig& moe = job.model().moe();
+  if (!moe.overlap_shared_expert() || moe.shared_expert_hidden_size() > 0) {
+    return {};
+  }
+  return "model.moe.overlap_shared_expert=true but "
+         "model.moe.shared_expert_hidden_size=0: there is nothing to overlap";
+}
+
 // Field, other fields read, what is allowed, check.
 constexpr RelationRule kRules[] = {
     {"model.num_layers", "model.pattern",
@@ -324,6 +333,8 @@ constexpr RelationRule kRules[] = {
      CheckPaddingToken},
     {"model.moe.shared_expert_gate", "model.moe.shared_expert_hidden_size",
      "false without a shared expert", CheckSharedGate},
+    {"model.moe.overlap_shared_expert", "model.moe.shared_expert_hidden_size",
+     "false without a shared expert", CheckSharedOverlap},
 };
 
 }  // namespace

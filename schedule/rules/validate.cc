@@ -331,13 +331,11 @@ v1::ListRulesResponse AllRules() {
     add(rule.field, absl::StrCat(rule.allowed, " (workers check it)"),
         rule.reads);
   }
-  for (const auto& rules : {LiftedRules(), AbsentFeatures()}) {
-    for (const LiftedRule& rule : rules) {
-      v1::LiftedRule& row = *all.add_lifted();
-      row.set_field(std::string(rule.field));
-      row.set_refused_elsewhere(std::string(rule.refused_elsewhere));
-      row.set_why_legal(std::string(rule.why_legal));
-    }
+  for (const LiftedRule& rule : LiftedRules()) {
+    v1::LiftedRule& row = *all.add_lifted();
+    row.set_field(std::string(rule.field));
+    row.set_refused_elsewhere(std::string(rule.refused_elsewhere));
+    row.set_why_legal(std::string(rule.why_legal));
   }
   return all;
 }

@@ -26,6 +26,9 @@ std::string BrokenMoeRule(const v1::MoeConfig& moe) {
   if (moe.shared_expert_gate() && moe.shared_expert_hidden_size() == 0) {
     return "model.moe.shared_expert_gate";
   }
+  if (moe.overlap_shared_expert() && moe.shared_expert_hidden_size() == 0) {
+    return "model.moe.overlap_shared_expert";
+  }
   if (moe.has_expert_groups() &&
       moe.num_experts() % moe.expert_groups().groups() != 0) {
     return "model.moe.expert_groups.groups";

@@ -165,6 +165,7 @@ class Drawer {
     if (Chance(1, 300)) moe.set_max_rows_factor(0.5);
     const bool shared = moe.shared_expert_hidden_size() > 0;
     moe.set_shared_expert_gate(shared ? Chance(1, 2) : Chance(1, 100));
+    moe.set_overlap_shared_expert(shared ? Chance(1, 2) : Chance(1, 200));
     Router(moe);
     if (Chance(1, HasExperts(job_.model()) ? 2 : 100))
       RouterLoss(*moe.mutable_router_loss());

@@ -202,6 +202,7 @@ std::string ShapeName(const ::testing::TestParamInfo<SmallShape>& info) {
       info.param.recompute.parts.empty() ? "" : "Parts",
       info.param.scaled ? "Scaled" : "", info.param.mla ? "Latent" : "",
       info.param.q_latent ? "Queries" : "",
+      info.param.overlap_shared ? "Overlapped" : "",
       info.param.mtp_depths > 0 ? "Mtp" : "", info.param.bf16 ? "Bf16" : "",
       FrozenName(info.param.frozen));
 }
@@ -320,6 +321,11 @@ SmallShape Parts(SmallShape shape) {
   return shape;
 }
 
+SmallShape Overlapped(SmallShape shape) {
+  shape.overlap_shared = true;
+  return shape;
+}
+
 SmallShape Mtp(SmallShape shape) {
   shape.mtp_depths = 2;
   return shape;
@@ -382,6 +388,11 @@ INSTANTIATE_TEST_SUITE_P(
         Gathered(FrozenIn(RouterLosses({1, 1, 1, 1}), "*down")), Mtp(Dense()),
         Mtp(Shared()), Mtp(RawTied()), Mtp(MaskedOverTokens(Dense())),
         Mtp(Replaying(SmallShape())), Bf16(Mtp(MaskedOverTokens(Dense()))),
+        Overlapped(Shared()), Overlapped(Optional()),
+        Overlapped(Scaled(Optional())), Bf16(Overlapped(Optional())),
+        Gathered(Overlapped(Optional())),
+        FrozenIn(Overlapped(Optional()), "*shared*"),
+        FrozenIn(Overlapped(Optional()), "*norm2"),
         FrozenIn(Mtp(Dense()), "embedding.table"),
         FrozenIn(Mtp(Dense()), "*norm"), FrozenIn(Mtp(Dense()), "*.eh_proj"),
         FrozenIn(Mtp(Dense()), "head.*")),
@@ -408,7 +419,9 @@ std::vector<SmallShape> RecomputeShapes() {
           Parts(Latent(Dense(), false)),
           Parts(FrozenIn(Optional(), "*.qkv*")),
           Full(Mtp(Shared())),
-          Parts(Mtp(Optional()))};
+          Parts(Mtp(Optional())),
+          Full(Overlapped(Optional())),
+          Parts(Overlapped(Optional()))};
 }
 
 INSTANTIATE_TEST_SUITE_P(Recompute, NodeContractTest,

@@ -35,7 +35,11 @@ absl::Status MlaWgrad(const NodeContext& ctx, device::Stream& stream);
 
 absl::Status PreDispatchForward(const NodeContext& ctx, device::Stream& stream);
 absl::Status PreDispatchDgrad(const NodeContext& ctx, device::Stream& stream);
-absl::Status PreDispatchWgrad(const NodeContext& ctx, device::Stream& stream);
+
+absl::Status SharedExpertForward(const NodeContext& ctx,
+                                 device::Stream& stream);
+absl::Status SharedExpertDgrad(const NodeContext& ctx, device::Stream& stream);
+absl::Status SharedExpertWgrad(const NodeContext& ctx, device::Stream& stream);
 
 absl::Status CountsForward(const NodeContext& ctx, device::Stream& stream);
 

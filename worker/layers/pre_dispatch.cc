@@ -1,11 +1,10 @@
 // What comes before the dispatch: norm2, router, permutation into the send
-// buffer, and the shared expert.
+// buffer.
 #include "kernels/ops/capacity/capacity.h"
 #include "kernels/ops/elementwise/elementwise.h"
 #include "kernels/ops/permute/permute.h"
 #include "kernels/ops/router/router.h"
 #include "model/decoder.h"
-#include "worker/layers/activation.h"
 #include "worker/layers/exchange.h"
 #include "worker/layers/linear.h"
 #include "worker/layers/nodes.h"
@@ -34,15 +33,6 @@ ops::RouterConfig RouterConfigOf(const model::Shape& s) {
 Linear RouterSize(const model::Shape& s) {
   return {s.tokens, s.hidden, s.experts};
 }
-Linear SharedUpSize(const model::Shape& s) {
-  return {s.tokens, s.hidden, s.up_columns(s.shared_ffn)};
-}
-Linear SharedDownSize(const model::Shape& s) {
-  return {s.tokens, s.shared_ffn, s.hidden};
-}
-
-Linear SharedGateSize(const model::Shape& s) { return {s.tokens, s.hidden, 1}; }
-
 // The bias of the step, in memory that is near.
 const float* CopyBias(const NodeContext& ctx, device::Stream& stream) {
   if (!ctx.shape->expert_bias) return nullptr;
@@ -188,39 +178,8 @@ void SendForward(const NodeContext& ctx, device::Stream& stream) {
   ops::GatherRows(rows, stream);
 }
 
-void SharedGateForward(const NodeContext& ctx, device::Stream& stream) {
-  const model::Shape& s = *ctx.shape;
-  float* gate = ctx.f32(pd::kSharedGate);
-  Forward(SharedGateSize(s), ctx.tensor(pd::kXn2), ctx.params[pd::kSharedGateW],
-          gate, stream);
-  ops::SigmoidArgs sigmoid;
-  sigmoid.count = s.tokens;
-  sigmoid.x = gate;
-  sigmoid.out = gate;
-  ops::Sigmoid(sigmoid, stream);
-}
-
-// Up to its activation. The gate is a factor of its rows: down is linear.
-void SharedExpertForward(const NodeContext& ctx, device::Stream& stream) {
-  const model::Shape& s = *ctx.shape;
-  if (s.shared_gate) SharedGateForward(ctx, stream);
-  Forward(SharedUpSize(s), ctx.tensor(pd::kXn2), ctx.params[pd::kSharedUpW],
-          ctx.tensor(pd::kSharedUp), stream);
-  ActivationForwardArgs act;
-  act.rows = s.tokens;
-  act.ffn = s.shared_ffn;
-  act.up = ctx.tensor(pd::kSharedUp);
-  act.prob = ctx.f32(pd::kSharedGate);
-  act.out = ctx.tensor(pd::kSharedAct);
-  ActivationForward(s, act, stream);
-}
-
-void SharedDownForward(const NodeContext& ctx, device::Stream& stream) {
-  Forward(SharedDownSize(*ctx.shape), ctx.tensor(pd::kSharedAct),
-          ctx.params[pd::kSharedDownW], ctx.tensor(pd::kSharedOut), stream);
-}
-
-// Backward of Permute and Route: writes d_xn2 and the router's gradient.
+// Backward of Permute and Route: writes d_xn2, the shared expert's part first,
+// and the router's gradient.
 void RouteBackward(const NodeContext& ctx, device::Stream& stream) {
   const model::Shape& s = *ctx.shape;
   const device::Tensor& d_xn2 = ctx.tensor(pd::kDXn2Grad);
@@ -232,6 +191,7 @@ void RouteBackward(const NodeContext& ctx, device::Stream& stream) {
   sum.rows = ctx.tensor(pd::kDSendRows);
   sum.sorted_rows = ctx.i32(pd::kDSortedRows);
   sum.sorted_experts = ctx.i32(pd::kDSortedExperts);
+  sum.add1 = ctx.tensor(pd::kDSharedXn2Grad);
   sum.out = d_xn2;
   ops::CombineRows(sum, stream);
 
@@ -260,43 +220,6 @@ void RouteBackward(const NodeContext& ctx, device::Stream& stream) {
         ctx.grads[pd::kGRouter], stream);
 }
 
-// From the gradient of the gate to that of its input, which is added to d_xn2.
-void SharedGateDgrad(const NodeContext& ctx, device::Stream& stream) {
-  const model::Shape& s = *ctx.shape;
-  float* d_gate = ctx.f32(pd::kDSharedGateGrad);
-  ops::SigmoidDgradArgs sigmoid;
-  sigmoid.count = s.tokens;
-  sigmoid.y = ctx.f32(pd::kDSharedGate);
-  sigmoid.dy = d_gate;
-  sigmoid.out = d_gate;
-  ops::SigmoidDgrad(sigmoid, stream);
-  AddDgrad(SharedGateSize(s), d_gate, ctx.params[pd::kSharedGateW],
-           ctx.tensor(pd::kDXn2Grad), stream);
-}
-
-// Adds to d_xn2.
-void SharedExpertDgrad(const NodeContext& ctx, device::Stream& stream) {
-  const model::Shape& s = *ctx.shape;
-  // Where there is one apart, combine has written it.
-  const device::Tensor& d_branch = s.residual_multiplier == 1
-                                       ? ctx.tensor(pd::kDDy)
-                                       : ctx.tensor(pd::kDBranchGrad);
-  Dgrad(SharedDownSize(s), d_branch, ctx.params[pd::kSharedDownW],
-        ctx.tensor(pd::kDSharedActGrad), stream);
-  ActivationBackwardArgs act;
-  act.rows = s.tokens;
-  act.ffn = s.shared_ffn;
-  act.up = ctx.tensor(pd::kDSharedUp);
-  act.prob = ctx.f32(pd::kDSharedGate);
-  act.d_out = ctx.tensor(pd::kDSharedActGrad);
-  act.d_up = ctx.tensor(pd::kDSharedUpGrad);
-  act.d_prob = ctx.f32(pd::kDSharedGateGrad);
-  ActivationBackward(s, act, stream);
-  if (s.shared_gate) SharedGateDgrad(ctx, stream);
-  AddDgrad(SharedUpSize(s), ctx.tensor(pd::kDSharedUpGrad),
-           ctx.params[pd::kSharedUpW], ctx.tensor(pd::kDXn2Grad), stream);
-}
-
 }  // namespace
 
 absl::Status PreDispatchForward(const NodeContext& ctx,
@@ -307,15 +230,11 @@ absl::Status PreDispatchForward(const NodeContext& ctx,
   }
   if (ctx.Runs(pd::kRouteStep)) RouteForward(ctx, stream);
   if (ctx.Runs(pd::kSendStep)) SendForward(ctx, stream);
-  if (ctx.shape->shared_ffn == 0) return absl::OkStatus();
-  if (ctx.Runs(pd::kSharedStep)) SharedExpertForward(ctx, stream);
-  if (ctx.Runs(pd::kSharedDownStep)) SharedDownForward(ctx, stream);
   return absl::OkStatus();
 }
 
 absl::Status PreDispatchDgrad(const NodeContext& ctx, device::Stream& stream) {
   RouteBackward(ctx, stream);
-  if (ctx.shape->shared_ffn > 0) SharedExpertDgrad(ctx, stream);
   NormBackwardArgs norm;
   norm.x = ctx.tensor(pd::kDX);
   norm.weight = ctx.params[pd::kNorm2];
@@ -325,18 +244,6 @@ absl::Status PreDispatchDgrad(const NodeContext& ctx, device::Stream& stream) {
   norm.dx = ctx.tensor(pd::kDDx);
   norm.dweight = ctx.grads[pd::kGNorm2];
   NormBackward(*ctx.shape, norm, stream);
-  return absl::OkStatus();
-}
-
-absl::Status PreDispatchWgrad(const NodeContext& ctx, device::Stream& stream) {
-  const model::Shape& s = *ctx.shape;
-  Wgrad(SharedUpSize(s), ctx.tensor(pd::kWSharedUpGrad), ctx.tensor(pd::kWXn2),
-        ctx.grads[pd::kGSharedUp], stream);
-  Wgrad(SharedDownSize(s), ctx.tensor(pd::kWBranchGrad),
-        ctx.tensor(pd::kWSharedAct), ctx.grads[pd::kGSharedDown], stream);
-  if (!s.shared_gate) return absl::OkStatus();
-  Wgrad(SharedGateSize(s), ctx.f32(pd::kWSharedGateGrad), ctx.tensor(pd::kWXn2),
-        ctx.grads[pd::kGSharedGate], stream);
   return absl::OkStatus();
 }
 

@@ -135,6 +135,7 @@ model::Shape MakeShape(const SmallShape& small) {
   if (small.mla) shape.mla = MakeMla(small);
   shape.mtp_layers.assign(small.mtp_depths, shape.layers.back());
   shape.mtp_loss_factor = 0.7;
+  shape.overlap_shared_expert = small.overlap_shared;
   if (small.bf16) shape.compute_dtype = DType::kBf16;
   if (small.bf16) shape.gradient_dtype = DType::kBf16;
   shape.dispatcher = small.dispatcher;

@@ -59,7 +59,8 @@ struct SmallShape {
   model::Dispatcher dispatcher = model::Dispatcher::kAllToAll;
   bool replays_routing = false;  // tokens go to experts in turn
   model::Recompute recompute;
-  int mtp_depths = 0;  // of multi-token prediction
+  int mtp_depths = 0;           // of multi-token prediction
+  bool overlap_shared = false;  // the shared expert stands behind the dispatch
 };
 model::Shape MakeShape(const SmallShape& small);
 // For names of tests: what of its activation, its router and its padding is not
