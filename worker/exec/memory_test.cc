@@ -87,40 +87,20 @@ TEST(MemoryTest, MemoryThatIsNotReturnedShows) {
   EXPECT_GT(excess, 10 * 4096);
 }
 
-// Whether an op in (begin, end] writes memory of `value` for the first time.
-bool IsReused(const schedule::Program& program,
-              const std::vector<ValueLifetime>& lifetimes, int value, int begin,
-              int end) {
-  const schedule::Value& a = program.values[value];
-  for (int other = 0; other < program.values.size(); ++other) {
-    const schedule::Value& b = program.values[other];
-    if (lifetimes[other].first <= begin || lifetimes[other].first > end) {
-      continue;
-    }
-    if (a.space == b.space && a.offset < b.offset + b.bytes &&
-        b.offset < a.offset + a.bytes) {
-      return true;
-    }
-  }
-  return false;
-}
-
-// Makes one node read an earlier, released copy of its bucket whose memory is
-// not taken yet.
+// Makes one node read an earlier, released copy of its bucket, which gets
+// memory of its own: nothing is written there afterwards.
 void ReadAReleasedBucket(schedule::Program& program) {
   const std::vector<ValueLifetime> lifetimes = LifetimesOf(program);
   for (int id = 0; id < program.ops.size(); ++id) {
     for (schedule::ParamUse& use : program.ops[id].params) {
-      if (use.value < 0) continue;
       for (int v = 0; v < use.value; ++v) {
-        const schedule::Value& earlier = program.values[v];
-        const int release = lifetimes[v].dead_after;
+        schedule::Value& earlier = program.values[v];
         if (earlier.kind != schedule::ValueKind::kGathered) continue;
         if (earlier.bucket != program.values[use.value].bucket) continue;
-        if (release > id || IsReused(program, lifetimes, v, release, id)) {
-          continue;
-        }
+        if (lifetimes[v].dead_after >= id) continue;
         use.value = v;
+        earlier.offset = program.arena_bytes;
+        program.arena_bytes += (earlier.bytes + 4095) / 4096 * 4096;
         return;
       }
     }
