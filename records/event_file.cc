@@ -99,7 +99,7 @@ std::string Frame(const std::string& event) {
 absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(
     absl::string_view folder, absl::string_view host, absl::Time now,
     int number) {
-  std::string path =
+  const std::string path =
       absl::StrCat(folder, "/events.out.tfevents.", absl::ToUnixSeconds(now),
                    ".", host, ".", getpid(), ".", number);
   FILE* file = std::fopen(path.c_str(), "wxe");
@@ -107,10 +107,13 @@ absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(
     return absl::FailedPreconditionError(absl::StrCat(
         "cannot write event file ", path, ": ", std::strerror(errno)));
   }
-  auto events = absl::WrapUnique(new EventFile(std::move(path), file));
-  RETURN_IF_ERROR(
-      events->WriteRecord(EncodeEvent(now, /*step=*/0, 3, "brain.Event:2")));
-  return events;
+  auto events = absl::WrapUnique(new EventFile(path, file));
+  const absl::Status status =
+      events->WriteRecord(EncodeEvent(now, /*step=*/0, 3, "brain.Event:2"));
+  if (status.ok()) return events;
+  // No reader could use it, and the next try makes another.
+  std::remove(path.c_str());
+  return status;
 }
 
 EventFile::~EventFile() { std::fclose(file_); }

@@ -1,5 +1,8 @@
 #include "records/event_file.h"
 
+#include <sys/resource.h>
+
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -73,6 +76,21 @@ TEST(EventFileTest, LongEventsAreWhole) {
   ASSERT_OK_AND_ASSIGN(const std::vector<Event> events,
                        ReadEvents(file->path()));
   EXPECT_EQ(events.at(1).scalars, expected);
+}
+
+// As on a full volume, where a file can be made and not be written.
+TEST(EventFileTest, AFileThatCannotBeBegunIsNotLeftBehind) {
+  const std::string folder = NewFolder();
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit none = {1, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+  const auto file = EventFile::Create(folder, "here", absl::Now());
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_FALSE(file.ok());
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
 }
 
 TEST(EventFileTest, SaysWhichFileCannotBeMade) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -20,22 +21,30 @@ namespace weft::telemetry {
 class JobTelemetry {
  public:
   // `metrics` may be null. FAILED_PRECONDITION when the step log cannot be
-  // written.
+  // opened.
   static absl::StatusOr<std::unique_ptr<JobTelemetry>> Create(
       const JobLabels& labels, const std::string& artifacts,
       WorkerMetrics* metrics);
 
-  // `device_bytes` by device::MemoryCategory. Errors are those of the step log.
-  absl::Status RecordStep(const v1::StepMetrics& step,
-                          absl::Span<const int64_t> device_bytes);
-  absl::Status RecordEval(const v1::EvalMetrics& eval);
+  // `device_bytes` by device::MemoryCategory. What cannot be written to the
+  // step log is left out of it, the first time with a warning: a job does not
+  // end for its log.
+  void RecordStep(const v1::StepMetrics& step,
+                  absl::Span<const int64_t> device_bytes);
+  void RecordEval(const v1::EvalMetrics& eval);
 
  private:
-  JobTelemetry(WorkerMetrics* metrics, std::unique_ptr<records::StepLog> log)
-      : metrics_(metrics), log_(std::move(log)) {}
+  JobTelemetry(WorkerMetrics* metrics, std::string path,
+               std::unique_ptr<records::StepLog> log)
+      : metrics_(metrics), path_(std::move(path)), log_(std::move(log)) {}
+
+  void WriteLine(const std::string& line);
+  absl::Status TryLine(const std::string& line);
 
   WorkerMetrics* const metrics_;
-  const std::unique_ptr<records::StepLog> log_;  // null on all ranks but 0
+  const std::string path_;                 // empty on all ranks but 0
+  std::unique_ptr<records::StepLog> log_;  // null when it has to be opened
+  bool has_warned_ = false;
 };
 
 }  // namespace weft::telemetry
