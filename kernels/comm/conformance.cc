@@ -28,6 +28,18 @@ absl::Status RunWork(void* arg, device::Stream& stream) {
 
 }  // namespace
 
+int GroupIds::IdOf(absl::string_view name, absl::Span<const int> ranks,
+                   int rank, int stream) {
+  MutexLock lock(&mu_);
+  const std::string key =
+      absl::StrCat(name, "/", ranks.size(), "/", ranks.empty() ? -1 : ranks[0]);
+  const int generation = made_[{key, rank, stream}]++;
+  return ids_
+      .emplace(absl::StrCat(key, "/", generation),
+               static_cast<int>(ids_.size()))
+      .first->second;
+}
+
 std::vector<WorldUnderTest> WorldsUnderTest(
     const std::string& backend,
     std::function<absl::StatusOr<std::unique_ptr<TestWorld>>(TestWorldOptions)>

@@ -9,16 +9,20 @@
 #define WEFT_KERNELS_COMM_CONFORMANCE_H_
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <ostream>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/mutex.h"
 #include "gtest/gtest.h"
 #include "kernels/comm/cancellation.h"
 #include "kernels/comm/communicator.h"
@@ -47,6 +51,20 @@ class TestWorld {
       int stream) = 0;
   // Of whose streams the ranks' work is; null: the suite's, on the CPU.
   virtual device::Device* device(int rank) { return nullptr; }
+};
+
+// Numbers the groups of a world whose members each ask for theirs: alike, and
+// apart from those of the same name and ranks before.
+class GroupIds {
+ public:
+  int IdOf(absl::string_view name, absl::Span<const int> ranks, int rank,
+           int stream) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  Mutex mu_;
+  // How many a rank has asked for, by name and ranks.
+  std::map<std::tuple<std::string, int, int>, int> made_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, int> ids_ ABSL_GUARDED_BY(mu_);
 };
 
 struct WorldUnderTest {

@@ -1,5 +1,9 @@
 #include "kernels/comm/host_address.h"
 
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 
 #include "absl/status/status.h"
@@ -21,8 +25,16 @@ absl::StatusOr<std::string> HostIdentity() {
   const char* const path = "/proc/sys/kernel/random/boot_id";
   std::ifstream file(path);
   std::string identity;
-  if (std::getline(file, identity) && !identity.empty()) return identity;
-  return absl::InternalError(absl::StrCat("cannot read ", path));
+  if (!std::getline(file, identity) || identity.empty()) {
+    return absl::InternalError(absl::StrCat("cannot read ", path));
+  }
+  struct stat processes = {};
+  const char* const numbers = "/proc/self/ns/pid";
+  if (::stat(numbers, &processes) != 0) {
+    return absl::InternalError(
+        absl::StrCat("cannot read ", numbers, ": ", std::strerror(errno)));
+  }
+  return absl::StrCat(identity, ".", processes.st_ino);
 }
 
 std::string FormatAddress(const HostAddress& address) {

@@ -14,11 +14,12 @@ struct HostAddress {
   std::string stream;
   int rank = 0;
   int world = 1;
-  std::string host;   // what no other host, and no earlier boot, has
+  std::string host;   // HostIdentity()
   std::string place;  // of the rank's shared region
 };
 
-// What this host has: the identity of its boot.
+// What processes have that can open each other's memory: the identity of this
+// host's boot, and of the namespace that numbers its processes.
 absl::StatusOr<std::string> HostIdentity();
 
 std::string FormatAddress(const HostAddress& address);

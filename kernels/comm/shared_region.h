@@ -20,7 +20,9 @@ class SharedRegion {
  public:
   static absl::StatusOr<std::unique_ptr<SharedRegion>> Create(int64_t bytes);
   // One that another process, or this one, has created with as many bytes and
-  // still holds; `place` is its place().
+  // still holds; `place` is its place(). UNAVAILABLE when something else is
+  // there: where processes are numbered apart, another may have the number of
+  // the one that is meant.
   static absl::StatusOr<std::unique_ptr<SharedRegion>> Open(
       const std::string& place, int64_t bytes);
   ~SharedRegion();
@@ -30,12 +32,13 @@ class SharedRegion {
 
   std::byte* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
-  // Where processes of the same user open it. Of one that was created here.
+  // Where processes of the same user open it, and the inode that tells it from
+  // what else may be found there. Of one that was created here.
   std::string place() const;
 
  private:
-  SharedRegion(int fd, std::byte* data, int64_t bytes)
-      : fd_(fd), data_(data), bytes_(bytes) {}
+  SharedRegion(int fd, std::byte* data, int64_t bytes, uint64_t inode)
+      : fd_(fd), data_(data), bytes_(bytes), inode_(inode) {}
 
   static absl::StatusOr<std::unique_ptr<SharedRegion>> Map(int fd,
                                                            int64_t bytes);
@@ -43,6 +46,7 @@ class SharedRegion {
   const int fd_;
   std::byte* const data_;
   const int64_t bytes_;
+  const uint64_t inode_;
 };
 
 }  // namespace weft::comm

@@ -44,5 +44,20 @@ TEST(SharedRegionTest, OtherSizesAndPlacesThatAreGoneAreNamed) {
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr(place)));
 }
 
+// As where processes are numbered apart, and another one has the number and the
+// descriptor of the one that is meant.
+TEST(SharedRegionTest, AnotherRegionInItsPlaceIsNotTakenForIt) {
+  ASSERT_OK_AND_ASSIGN(auto region, SharedRegion::Create(100000));
+  const std::string place = region->place();
+  region.reset();
+  ASSERT_OK_AND_ASSIGN(auto other, SharedRegion::Create(100000));
+  ASSERT_EQ(other->place().substr(0, other->place().find('#')),
+            place.substr(0, place.find('#')));
+  EXPECT_THAT(SharedRegion::Open(place, 100000),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       HasSubstr("what is there has 100000 bytes and inode")));
+  EXPECT_OK(SharedRegion::Open(other->place(), 100000).status());
+}
+
 }  // namespace
 }  // namespace weft::comm

@@ -5,9 +5,9 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "kernels/comm/collective.h"
 #include "kernels/comm/cuda/communicator.h"
 #include "kernels/comm/host_address.h"
+#include "kernels/comm/host_rendezvous.h"
 #include "kernels/comm/nvlink/nvlink_communicator.h"
 #include "kernels/comm/nvlink/shared_board.h"
 #include "kernels/device/cuda/core.h"
@@ -33,16 +33,6 @@ absl::Status CheckOptions(const NvlinkTransportOptions& options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<HostAddress> OwnAddress(const NvlinkTransportOptions& options) {
-  HostAddress address;
-  address.transport = "nvlink";
-  address.stream = options.name;
-  address.rank = options.rank;
-  address.world = options.world;
-  ASSIGN_OR_RETURN(address.host, HostIdentity());
-  return address;
-}
-
 absl::Status UseDevice(int ordinal) {
   return device::cuda::ToStatus(cudaSetDevice(ordinal), "choosing the device");
 }
@@ -53,10 +43,16 @@ absl::StatusOr<std::unique_ptr<NvlinkTransport>> NvlinkTransport::Create(
     NvlinkTransportOptions options) {
   RETURN_IF_ERROR(CheckOptions(options));
   RETURN_IF_ERROR(UseDevice(options.ordinal));
-  ASSIGN_OR_RETURN(HostAddress address, OwnAddress(options));
   ASSIGN_OR_RETURN(auto own, nvlink::SharedBoard::Create(),
                    _ << "transport " << options.name);
-  address.place = own->place();
+  HostAddress address;
+  address.transport = "nvlink";
+  address.stream = options.name;
+  address.rank = options.rank;
+  address.world = options.world;
+  ASSIGN_OR_RETURN(HostRendezvous rendezvous,
+                   HostRendezvous::Create(std::move(address), own->place(),
+                                          {kMaxRanks, kMaxCommunicators}));
   cuda::Watchdog::Options watchdog;
   watchdog.transport = options.name;
   watchdog.rank = options.rank;
@@ -68,17 +64,17 @@ absl::StatusOr<std::unique_ptr<NvlinkTransport>> NvlinkTransport::Create(
       cuda::Link{std::move(dog), cuda::Staging(options.device)});
   return absl::WrapUnique(new NvlinkTransport(std::move(options),
                                               std::move(link), std::move(own),
-                                              FormatAddress(address)));
+                                              std::move(rendezvous)));
 }
 
 NvlinkTransport::NvlinkTransport(NvlinkTransportOptions options,
                                  std::shared_ptr<cuda::Link> link,
                                  std::shared_ptr<nvlink::SharedBoard> own,
-                                 std::string address)
+                                 HostRendezvous rendezvous)
     : options_(std::move(options)),
       link_(std::move(link)),
       own_(std::move(own)),
-      address_(std::move(address)),
+      rendezvous_(std::move(rendezvous)),
       boards_(options_.world) {
   boards_[options_.rank] = own_;
 }
@@ -89,27 +85,13 @@ NvlinkTransport::~NvlinkTransport() {
 }
 
 absl::Status NvlinkTransport::Connect(absl::Span<const std::string> addresses) {
-  if (!addresses_.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("transport ", options_.name, " is connected already"));
-  }
-  if (static_cast<int>(addresses.size()) != options_.world) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("transport ", options_.name, ": ", addresses.size(),
-                     " addresses for a world of ", options_.world));
-  }
-  addresses_.assign(addresses.begin(), addresses.end());
-  return absl::OkStatus();
+  return rendezvous_.Connect(addresses);
 }
 
 absl::StatusOr<std::shared_ptr<nvlink::SharedBoard>> NvlinkTransport::BoardOf(
     int rank) {
   if (boards_[rank] != nullptr) return boards_[rank];
-  ASSIGN_OR_RETURN(HostAddress expected, OwnAddress(options_));
-  expected.rank = rank;
-  ASSIGN_OR_RETURN(
-      const std::string place, ParsePlace(addresses_[rank], expected),
-      _ << "transport " << options_.name << " of rank " << options_.rank);
+  ASSIGN_OR_RETURN(const std::string place, rendezvous_.PlaceOf(rank));
   ASSIGN_OR_RETURN(boards_[rank], nvlink::SharedBoard::Open(place),
                    _ << "transport " << options_.name << ", rank " << rank);
   return boards_[rank];
@@ -118,23 +100,8 @@ absl::StatusOr<std::shared_ptr<nvlink::SharedBoard>> NvlinkTransport::BoardOf(
 absl::StatusOr<std::unique_ptr<Communicator>>
 NvlinkTransport::CreateCommunicator(absl::string_view name, int id,
                                     absl::Span<const int> ranks) {
-  if (addresses_.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "group ", name, ": transport ", options_.name, " is not connected"));
-  }
   cuda::GroupOptions group;
-  RETURN_IF_ERROR(CheckGroup(name, ranks, options_.rank, &group.rank));
-  if (ranks.back() >= options_.world || ranks.size() > kMaxRanks) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("group ", name, " of ", ranks.size(), " ranks up to ",
-                     ranks.back(), " of a world of ", options_.world,
-                     "; a group has at most ", kMaxRanks));
-  }
-  if (id < 0 || id >= kMaxCommunicators || !used_ids_.insert(id).second) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "group ", name, ": id ", id, " of transport ", options_.name,
-        " is not in [0, ", kMaxCommunicators, ") or used already"));
-  }
+  RETURN_IF_ERROR(rendezvous_.Admit(name, id, ranks, &group.rank));
   group.name = std::string(name);
   group.ranks.assign(ranks.begin(), ranks.end());
   RETURN_IF_ERROR(UseDevice(options_.ordinal));

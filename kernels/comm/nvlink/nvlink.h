@@ -18,7 +18,6 @@
 #define WEFT_KERNELS_COMM_NVLINK_NVLINK_H_
 
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -29,6 +28,7 @@
 #include "absl/types/span.h"
 #include "kernels/comm/cancellation.h"
 #include "kernels/comm/communicator.h"
+#include "kernels/comm/host_rendezvous.h"
 #include "kernels/device/device.h"
 
 namespace weft::comm {
@@ -106,7 +106,7 @@ class NvlinkTransport {
   NvlinkTransport& operator=(const NvlinkTransport&) = delete;
 
   // What Connect() of the other ranks takes. Text.
-  const std::string& address() const { return address_; }
+  const std::string& address() const { return rendezvous_.address(); }
 
   // `addresses` of all ranks, by rank. Once.
   absl::Status Connect(absl::Span<const std::string> addresses);
@@ -127,7 +127,7 @@ class NvlinkTransport {
   NvlinkTransport(NvlinkTransportOptions options,
                   std::shared_ptr<cuda::Link> link,
                   std::shared_ptr<nvlink::SharedBoard> own,
-                  std::string address);
+                  HostRendezvous rendezvous);
 
   absl::StatusOr<std::shared_ptr<nvlink::SharedBoard>> BoardOf(int rank);
 
@@ -135,11 +135,9 @@ class NvlinkTransport {
   // Shared with the communicators, which may outlive the transport.
   const std::shared_ptr<cuda::Link> link_;
   const std::shared_ptr<nvlink::SharedBoard> own_;
-  const std::string address_;
-  std::vector<std::string> addresses_;  // when connected
+  HostRendezvous rendezvous_;
   // By rank, of those this rank shares a group with.
   std::vector<std::shared_ptr<nvlink::SharedBoard>> boards_;
-  std::set<int> used_ids_;
 };
 
 }  // namespace weft::comm

@@ -5,8 +5,8 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "kernels/comm/collective.h"
 #include "kernels/comm/host_address.h"
+#include "kernels/comm/host_rendezvous.h"
 #include "kernels/comm/shm/board.h"
 #include "kernels/comm/shm/shm_communicator.h"
 
@@ -30,62 +30,41 @@ absl::Status CheckOptions(const ShmTransportOptions& options) {
   return absl::OkStatus();
 }
 
-HostAddress AddressOf(const ShmTransportOptions& options,
-                      const std::string& host, int rank) {
-  HostAddress address;
-  address.transport = "shm";
-  address.stream = options.name;
-  address.rank = rank;
-  address.world = options.world;
-  address.host = host;
-  return address;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShmTransport>> ShmTransport::Create(
     ShmTransportOptions options) {
   RETURN_IF_ERROR(CheckOptions(options));
-  ASSIGN_OR_RETURN(std::string host, HostIdentity());
   ASSIGN_OR_RETURN(auto own, SharedRegion::Create(sizeof(shm::Board)),
                    _ << "transport " << options.name);
-  HostAddress address = AddressOf(options, host, options.rank);
-  address.place = own->place();
+  HostAddress address;
+  address.transport = "shm";
+  address.stream = options.name;
+  address.rank = options.rank;
+  address.world = options.world;
+  ASSIGN_OR_RETURN(HostRendezvous rendezvous,
+                   HostRendezvous::Create(std::move(address), own->place(),
+                                          {kMaxRanks, kMaxCommunicators}));
   return absl::WrapUnique(new ShmTransport(std::move(options), std::move(own),
-                                           std::move(host),
-                                           FormatAddress(address)));
+                                           std::move(rendezvous)));
 }
 
 ShmTransport::ShmTransport(ShmTransportOptions options,
-                           std::shared_ptr<SharedRegion> own, std::string host,
-                           std::string address)
+                           std::shared_ptr<SharedRegion> own,
+                           HostRendezvous rendezvous)
     : options_(std::move(options)),
-      host_(std::move(host)),
-      address_(std::move(address)),
+      rendezvous_(std::move(rendezvous)),
       regions_(options_.world) {
   regions_[options_.rank] = std::move(own);
 }
 
 absl::Status ShmTransport::Connect(absl::Span<const std::string> addresses) {
-  if (!addresses_.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("transport ", options_.name, " is connected already"));
-  }
-  if (static_cast<int>(addresses.size()) != options_.world) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("transport ", options_.name, ": ", addresses.size(),
-                     " addresses for a world of ", options_.world));
-  }
-  addresses_.assign(addresses.begin(), addresses.end());
-  return absl::OkStatus();
+  return rendezvous_.Connect(addresses);
 }
 
 absl::StatusOr<std::shared_ptr<SharedRegion>> ShmTransport::RegionOf(int rank) {
   if (regions_[rank] != nullptr) return regions_[rank];
-  ASSIGN_OR_RETURN(
-      const std::string place,
-      ParsePlace(addresses_[rank], AddressOf(options_, host_, rank)),
-      _ << "transport " << options_.name << " of rank " << options_.rank);
+  ASSIGN_OR_RETURN(const std::string place, rendezvous_.PlaceOf(rank));
   ASSIGN_OR_RETURN(regions_[rank],
                    SharedRegion::Open(place, sizeof(shm::Board)),
                    _ << "transport " << options_.name << ", rank " << rank);
@@ -94,23 +73,8 @@ absl::StatusOr<std::shared_ptr<SharedRegion>> ShmTransport::RegionOf(int rank) {
 
 absl::StatusOr<std::unique_ptr<Communicator>> ShmTransport::CreateCommunicator(
     absl::string_view name, int id, absl::Span<const int> ranks) {
-  if (addresses_.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "group ", name, ": transport ", options_.name, " is not connected"));
-  }
   shm::MemberOptions member;
-  RETURN_IF_ERROR(CheckGroup(name, ranks, options_.rank, &member.member));
-  if (ranks.back() >= options_.world || ranks.size() > kMaxRanks) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("group ", name, " of ", ranks.size(), " ranks up to ",
-                     ranks.back(), " of a world of ", options_.world,
-                     "; a group has at most ", int{kMaxRanks}));
-  }
-  if (id < 0 || id >= kMaxCommunicators || !used_ids_.insert(id).second) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "group ", name, ": id ", id, " of transport ", options_.name,
-        " is not in [0, ", int{kMaxCommunicators}, ") or used already"));
-  }
+  RETURN_IF_ERROR(rendezvous_.Admit(name, id, ranks, &member.member));
   member.name = std::string(name);
   member.ranks.assign(ranks.begin(), ranks.end());
   member.deadline = options_.deadline;

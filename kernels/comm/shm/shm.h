@@ -14,7 +14,6 @@
 #define WEFT_KERNELS_COMM_SHM_SHM_H_
 
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +24,7 @@
 #include "absl/types/span.h"
 #include "kernels/comm/cancellation.h"
 #include "kernels/comm/communicator.h"
+#include "kernels/comm/host_rendezvous.h"
 #include "kernels/comm/shared_region.h"
 
 namespace weft::comm {
@@ -62,7 +62,7 @@ class ShmTransport {
       ShmTransportOptions options);
 
   // What Connect() of the other ranks takes. Text.
-  const std::string& address() const { return address_; }
+  const std::string& address() const { return rendezvous_.address(); }
 
   // `addresses` of all ranks, by rank. Once.
   absl::Status Connect(absl::Span<const std::string> addresses);
@@ -77,18 +77,15 @@ class ShmTransport {
 
  private:
   ShmTransport(ShmTransportOptions options, std::shared_ptr<SharedRegion> own,
-               std::string host, std::string address);
+               HostRendezvous rendezvous);
 
   absl::StatusOr<std::shared_ptr<SharedRegion>> RegionOf(int rank);
 
   const ShmTransportOptions options_;
-  const std::string host_;
-  const std::string address_;
-  std::vector<std::string> addresses_;  // when connected
+  HostRendezvous rendezvous_;
   // By rank, of those this rank shares a group with. Shared with communicators,
   // which may outlive the transport.
   std::vector<std::shared_ptr<SharedRegion>> regions_;
-  std::set<int> used_ids_;
 };
 
 }  // namespace weft::comm

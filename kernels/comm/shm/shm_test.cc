@@ -1,17 +1,14 @@
 #include "kernels/comm/shm/shm.h"
 
-#include <map>
 #include <memory>
 #include <string>
 #include <thread>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "base/mutex.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -42,15 +39,8 @@ class ShmTestWorld : public TestWorld {
   absl::StatusOr<std::unique_ptr<Communicator>> CreateCommunicator(
       absl::string_view name, absl::Span<const int> ranks, int rank,
       int stream) override {
-    // All members number their groups alike.
-    MutexLock lock(&mu_);
-    const std::string key = absl::StrCat(name, "/", ranks.size(), "/",
-                                         ranks.empty() ? -1 : ranks[0]);
-    const int generation = made_[{key, rank, stream}]++;
-    const auto id = ids_.emplace(absl::StrCat(key, "/", generation),
-                                 static_cast<int>(ids_.size()));
-    return transports_[stream][rank]->CreateCommunicator(name, id.first->second,
-                                                         ranks);
+    return transports_[stream][rank]->CreateCommunicator(
+        name, ids_.IdOf(name, ranks, rank, stream), ranks);
   }
 
  private:
@@ -77,9 +67,7 @@ class ShmTestWorld : public TestWorld {
   }
 
   std::vector<std::vector<std::unique_ptr<ShmTransport>>> transports_;
-  Mutex mu_;
-  std::map<std::tuple<std::string, int, int>, int> made_ ABSL_GUARDED_BY(mu_);
-  std::map<std::string, int> ids_ ABSL_GUARDED_BY(mu_);
+  GroupIds ids_;
 };
 
 absl::StatusOr<std::unique_ptr<TestWorld>> CreateShm(TestWorldOptions options) {
