@@ -228,6 +228,14 @@ Pattern PatternOf(const v1::ModelConfig& model) {
   return pattern;
 }
 
+bool HasBlock(const v1::ModelConfig& model, BlockKind block) {
+  const Pattern pattern = PatternOf(model);
+  return Has(pattern.mtp, block) ||
+         std::any_of(
+             pattern.layers.begin(), pattern.layers.end(),
+             [&](const LayerBlocks& layer) { return Has(layer, block); });
+}
+
 std::string LayerName(int index) { return absl::StrCat("layers.", index); }
 
 std::string DepthName(int index) { return absl::StrCat("mtp.", index); }

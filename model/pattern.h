@@ -45,6 +45,10 @@ std::string PatternText(const Pattern& pattern);
 // understood; without layers if it cannot, or has too many.
 Pattern PatternOf(const v1::ModelConfig& model);
 
+// Whether a layer of the decoder or of a depth has the block; that of
+// PatternOf.
+bool HasBlock(const v1::ModelConfig& model, BlockKind block);
+
 // The name of a decoder layer in a model: "layers.3".
 std::string LayerName(int index);
 

@@ -44,7 +44,7 @@ Finding CheckEpDividesExperts(const Job& job) {
 
 Finding CheckEpHasExperts(const Job& job) {
   const int ep = ExpertParallelSize(job);
-  if (ep == 1 || MoeLayers(job.model()) > 0) return {};
+  if (ep == 1 || !LacksExperts(job.model())) return {};
   if (!job.model().has_moe()) {
     return absl::StrCat("parallel.ep=", ep, " but model.moe is not set");
   }

@@ -71,14 +71,6 @@ absl::Span<const RelationRule> OptimizerRules();
 absl::Span<const RelationRule> RunRules();
 absl::Span<const RelationRule> TapRules();
 
-// A field, or one value of an enum field, that no job can ask for in this
-// version.
-struct UnsupportedField {
-  absl::string_view field;  // path from the job
-  int value = 0;            // of an enum; 0: the field must not be set at all
-};
-absl::Span<const UnsupportedField> UnsupportedFields();
-
 // Something legal that systems of this kind commonly refuse.
 struct LiftedRule {
   absl::string_view field;
@@ -123,6 +115,9 @@ int64_t Microbatches(const v1::TrainingJob& job);
 
 // Number of decoder layers, and of depths, with experts.
 int MoeLayers(const v1::ModelConfig& model);
+// Whether there are layers, none of which has experts: of a pattern that cannot
+// be read, nothing is known.
+bool LacksExperts(const v1::ModelConfig& model);
 // parallel.ep with its default.
 int ExpertParallelSize(const v1::TrainingJob& job);
 // model.attention.num_kv_heads and head_dim with their defaults. HeadDim

@@ -27,10 +27,9 @@ Finding CheckKvHeads(const Job& job) {
                       "; choose from ", Divisors(heads, heads));
 }
 
-// Whether layers have attention that is not latent.
+// Attention that is not latent.
 bool HasAttention(const v1::ModelConfig& model) {
-  if (!model.pattern().empty()) return absl::StrContains(model.pattern(), '*');
-  return !model.has_mla();
+  return model::HasBlock(model, model::BlockKind::kAttention);
 }
 
 Finding CheckHeadDimFollows(const Job& job) {
@@ -126,9 +125,8 @@ Finding CheckRotaryFraction(const Job& job) {
 // What latent attention does not have, when there is it and no other.
 Finding CheckAttentionFields(const Job& job) {
   const v1::AttentionConfig& attention = job.model().attention();
-  const std::string& pattern = job.model().pattern();
   if (HasAttention(job.model())) return {};
-  if (!pattern.empty() && !absl::StrContains(pattern, '+')) return {};
+  if (!model::HasBlock(job.model(), model::BlockKind::kMla)) return {};
   const int kv_heads = attention.num_kv_heads();
   const struct {
     bool is_set;

@@ -107,33 +107,24 @@ constexpr RangeRule kRangeRules[] = {
     {"guards.stuck_parameter_steps", kValue, 0, 100000000},
 };
 
-bool HasBlock(const v1::TrainingJob& job, model::BlockKind block) {
-  const model::Pattern pattern = model::PatternOf(job.model());
-  return model::Has(pattern.mtp, block) ||
-         std::any_of(pattern.layers.begin(), pattern.layers.end(),
-                     [&](const model::LayerBlocks& layer) {
-                       return model::Has(layer, block);
-                     });
-}
-
 constexpr RequiredMessage kRequiredMessages[] = {
     {"model"},
     {"model.attention", "with attention in some layer",
      [](const v1::TrainingJob& job) {
-       return HasBlock(job, model::BlockKind::kAttention) ||
-              HasBlock(job, model::BlockKind::kMla);
+       return model::HasBlock(job.model(), model::BlockKind::kAttention) ||
+              model::HasBlock(job.model(), model::BlockKind::kMla);
      }},
     {"model.mla", "with a `+` in model.pattern",
      [](const v1::TrainingJob& job) {
-       return HasBlock(job, model::BlockKind::kMla);
+       return model::HasBlock(job.model(), model::BlockKind::kMla);
      }},
     {"model.mamba", "with an `M` in model.pattern",
      [](const v1::TrainingJob& job) {
-       return HasBlock(job, model::BlockKind::kMamba);
+       return model::HasBlock(job.model(), model::BlockKind::kMamba);
      }},
     {"model.moe", "with an `E` in model.pattern",
      [](const v1::TrainingJob& job) {
-       return HasBlock(job, model::BlockKind::kExperts);
+       return model::HasBlock(job.model(), model::BlockKind::kExperts);
      }},
     {"data"},
     {"parallel"},

@@ -46,31 +46,24 @@ Finding CheckFullAlone(const Job& job) {
                       ": all of a layer has every part");
 }
 
-bool AnyLayerHas(const Job& job, BlockKind kind) {
-  const model::Pattern pattern = model::PatternOf(job.model());
-  return Has(pattern.mtp, kind) ||
-         std::any_of(
-             pattern.layers.begin(), pattern.layers.end(),
-             [&](const model::LayerBlocks& layer) { return Has(layer, kind); });
-}
-
 // What a part is a part of, when no layer has it; else null.
 const char* MissingFor(const Job& job, int part) {
   switch (part) {
     case v1::RECOMPUTE_PART_MOE_ACTIVATION:
-      return AnyLayerHas(job, BlockKind::kExperts) ? nullptr : "experts";
+      return HasBlock(job.model(), BlockKind::kExperts) ? nullptr : "experts";
     case v1::RECOMPUTE_PART_MLA_UP_PROJECTION:
-      return AnyLayerHas(job, BlockKind::kMla) ? nullptr : "latent attention";
+      return HasBlock(job.model(), BlockKind::kMla) ? nullptr
+                                                    : "latent attention";
     case v1::RECOMPUTE_PART_ATTENTION_CORE:
-      return AnyLayerHas(job, BlockKind::kAttention) ||
-                     AnyLayerHas(job, BlockKind::kMla)
+      return HasBlock(job.model(), BlockKind::kAttention) ||
+                     HasBlock(job.model(), BlockKind::kMla)
                  ? nullptr
                  : "attention";
     case v1::RECOMPUTE_PART_MLP:
-      return AnyLayerHas(job, BlockKind::kMlp) ? nullptr
-                                               : "a dense feed-forward";
+      return HasBlock(job.model(), BlockKind::kMlp) ? nullptr
+                                                    : "a dense feed-forward";
     case v1::RECOMPUTE_PART_SHARED_EXPERT:
-      return AnyLayerHas(job, BlockKind::kExperts) &&
+      return HasBlock(job.model(), BlockKind::kExperts) &&
                      job.model().moe().shared_expert_hidden_size() > 0
                  ? nullptr
                  : "a shared expert";

@@ -33,6 +33,10 @@ int MoeLayers(const v1::ModelConfig& model) {
                        });
 }
 
+bool LacksExperts(const v1::ModelConfig& model) {
+  return !model::PatternOf(model).layers.empty() && MoeLayers(model) == 0;
+}
+
 int ExpertParallelSize(const v1::TrainingJob& job) {
   return job.parallel().ep() != 0 ? job.parallel().ep() : 1;
 }

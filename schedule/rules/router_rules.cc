@@ -32,7 +32,7 @@ Finding CheckRouterLearns(const Job& job) {
 }
 
 Finding CheckRouterLossHasRouters(const Job& job) {
-  if (MoeLayers(job.model()) > 0) return {};
+  if (!LacksExperts(job.model())) return {};
   const v1::RouterLossConfig& loss = job.model().moe().router_loss();
   if (loss.aux() == 0 && loss.sequence_aux() == 0 && loss.global_aux() == 0 &&
       loss.z() == 0) {

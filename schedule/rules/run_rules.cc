@@ -94,20 +94,20 @@ Finding CheckHeldOut(const Job& job) {
 }
 
 Finding CheckBalancedRouting(const Job& job) {
-  if (!job.bench().balanced_routing() || MoeLayers(job.model()) > 0) return {};
+  if (!job.bench().balanced_routing() || !LacksExperts(job.model())) return {};
   return "bench.balanced_routing is set but no layer has experts";
 }
 
 Finding CheckExchanges(const Job& job) {
   const v1::Exchanges exchanges = job.bench().exchanges();
-  if (exchanges <= v1::EXCHANGES_NORMAL || MoeLayers(job.model()) > 0) {
+  if (exchanges <= v1::EXCHANGES_NORMAL || !LacksExperts(job.model())) {
     return {};
   }
   return "bench.exchanges is set but no layer has experts";
 }
 
 Finding CheckRouting(const Job& job) {
-  if (!job.output().routing() || MoeLayers(job.model()) > 0) return {};
+  if (!job.output().routing() || !LacksExperts(job.model())) return {};
   return "output.routing is set but no layer has experts";
 }
 
@@ -136,7 +136,7 @@ Finding CheckReplayPath(const Job& job) {
 }
 
 Finding CheckReplayHasExperts(const Job& job) {
-  if (job.replay_routing().empty() || MoeLayers(job.model()) > 0) return {};
+  if (job.replay_routing().empty() || !LacksExperts(job.model())) return {};
   return "replay_routing is set but no layer has experts";
 }
 

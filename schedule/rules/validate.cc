@@ -185,38 +185,6 @@ void CheckKnown(const Message& message, const std::string& prefix,
   }
 }
 
-std::string UnsupportedText(const UnsupportedField& unsupported) {
-  if (unsupported.value == 0) return std::string(unsupported.field);
-  const FieldDescriptor* field = nullptr;
-  for (absl::string_view name : absl::StrSplit(unsupported.field, '.')) {
-    const auto* parent = field == nullptr ? v1::TrainingJob::descriptor()
-                                          : field->message_type();
-    field = parent->FindFieldByName(std::string(name));
-  }
-  return absl::StrCat(
-      unsupported.field, "=",
-      EnumText(*field->enum_type()->FindValueByNumber(unsupported.value)));
-}
-
-void CheckSupported(const v1::TrainingJob& job, std::vector<Violation>* found) {
-  for (const UnsupportedField& unsupported : UnsupportedFields()) {
-    const Place place = Find(job, unsupported.field);
-    if (place.parent == nullptr) continue;
-    const Reflection& reflection = *place.parent->GetReflection();
-    const bool asked =
-        place.field->is_repeated()
-            ? reflection.FieldSize(*place.parent, place.field) > 0
-        : unsupported.value != 0
-            ? reflection.GetEnumValue(*place.parent, place.field) ==
-                  unsupported.value
-            : reflection.HasField(*place.parent, place.field);
-    if (!asked) continue;
-    found->push_back({std::string(unsupported.field),
-                      absl::StrCat(UnsupportedText(unsupported),
-                                   " is not supported by this version")});
-  }
-}
-
 // True when something under `path` is in `violations`.
 bool IsViolated(const std::vector<Violation>& violations,
                 absl::string_view path) {
@@ -285,7 +253,6 @@ Validation Validate(const v1::TrainingJob& job) {
   std::vector<Violation>& violations = result.violations;
   CheckPresence(job, &violations);
   CheckKnown(job, "", &violations);
-  CheckSupported(job, &violations);
   for (const RangeRule& rule : RangeRules()) CheckRange(job, rule, &violations);
 
   const std::vector<Violation> insane = violations;
@@ -320,12 +287,6 @@ v1::ListRulesResponse AllRules() {
   for (const RangeRule& rule : RangeRules()) add(rule.field, rule.Allowed());
   for (const RelationRule& rule : RelationRules()) {
     add(rule.field, rule.allowed, rule.reads);
-  }
-  for (const UnsupportedField& unsupported : UnsupportedFields()) {
-    add(unsupported.field,
-        unsupported.value == 0
-            ? std::string("left out in this version")
-            : absl::StrCat("not ", UnsupportedText(unsupported)));
   }
   for (const WorkerRule& rule : WorkerRules()) {
     add(rule.field, absl::StrCat(rule.allowed, " (workers check it)"),

@@ -219,43 +219,6 @@ TEST(ValidateTest, RefusesFieldsItDoesNotKnow) {
             "fsdp.#77, fsdp.#78 are fields this version does not know");
 }
 
-// Sets the field at `path` to something, or an enum to `value`.
-void SetField(v1::TrainingJob* job, absl::string_view path, int value) {
-  Message* parent = job;
-  const FieldDescriptor* field = nullptr;
-  for (absl::string_view name : absl::StrSplit(path, '.')) {
-    if (field != nullptr) {
-      parent = parent->GetReflection()->MutableMessage(parent, field);
-    }
-    field = parent->GetDescriptor()->FindFieldByName(std::string(name));
-    ASSERT_NE(field, nullptr) << path;
-  }
-  const auto& reflection = *parent->GetReflection();
-  if (value != 0) {
-    reflection.SetEnumValue(parent, field, value);
-  } else if (field->is_repeated()) {
-    reflection.AddEnumValue(parent, field, 1);
-  } else if (field->message_type() != nullptr) {
-    reflection.MutableMessage(parent, field);
-  } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_BOOL) {
-    reflection.SetBool(parent, field, true);
-  } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
-    reflection.SetString(parent, field, "x");
-  } else {
-    reflection.SetDouble(parent, field, 0.5);
-  }
-}
-
-TEST(ValidateTest, RefusesWhatItDoesNotSupport) {
-  for (const UnsupportedField& unsupported : UnsupportedFields()) {
-    v1::TrainingJob job = MakeLegalJob();
-    SetField(&job, unsupported.field, unsupported.value);
-    EXPECT_THAT(Descriptions(Validate(job), unsupported.field),
-                Contains(HasSubstr("is not supported by this version")))
-        << unsupported.field;
-  }
-}
-
 TEST(ValidateTest, ListsAllViolationsAtOnce) {
   v1::TrainingJob job = MakeJobWith(
       "name: 'X' model { vocab_size: 1 moe { top_k: 9 } } "
@@ -317,13 +280,17 @@ TEST(WarningTest, EachCaseWarns) {
       {"optimizer { kind: OPTIMIZER_KIND_SGD }", "set optimizer.momentum"},
       {"model { num_layers: 0 pattern: '*E' mla { kv_lora_rank: 6 "
        "qk_nope_head_dim: 4 qk_rope_head_dim: 2 v_head_dim: 4 } }",
-       "model.mla has no effect: model.pattern has no `+`"},
+       "model.mla has no effect: no layer has latent attention"},
       {"model { num_layers: 0 pattern: '*E' mamba { num_heads: 4 head_dim: 8 "
        "num_groups: 2 state_size: 8 } }",
-       "model.mamba has no effect: model.pattern has no `M`"},
+       "model.mamba has no effect: no layer has a mixer, an `M` in"},
       {"model { mamba { num_heads: 4 head_dim: 8 num_groups: 2 state_size: 8 } "
        "}",
-       "model.mamba has no effect without an `M`"},
+       "model.mamba has no effect: no layer has a mixer"},
+      {"model { num_layers: 0 pattern: 'E' attention { qk_norm: true } }",
+       "model.attention has no effect: no layer has attention"},
+      {"model { mtp { loss_factor: 0.5 } }",
+       "model.mtp has no effect: it has no depth"},
       {"model { moe { max_rows_factor: 2 capacity { factor: 1 pad: true } } }",
        "model.moe.max_rows_factor has no effect"},
   };
@@ -333,6 +300,17 @@ TEST(WarningTest, EachCaseWarns) {
     EXPECT_THAT(Fields(validation), IsEmpty());
     EXPECT_THAT(validation.warnings, Contains(HasSubstr(c.says)));
   }
+}
+
+// The layer of a depth has latent attention when the pattern has none.
+TEST(WarningTest, WhatOnlyADepthHasIsOfEffect) {
+  const Validation validation = Validate(MakeJobWith(
+      "model { num_layers: 0 pattern: '*E' mtp { depth: 1 } "
+      "mla { kv_lora_rank: 6 qk_nope_head_dim: 4 qk_rope_head_dim: 2 "
+      "v_head_dim: 4 } } data { sequence_length: 8 }"));
+  EXPECT_THAT(Fields(validation), IsEmpty());
+  EXPECT_THAT(validation.warnings,
+              ::testing::Not(Contains(HasSubstr("has no effect"))));
 }
 
 // What is said of attention is neither latent attention's nor needed.

@@ -2,10 +2,10 @@
 #include <optional>
 #include <string>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "model/pattern.h"
 #include "schedule/rules/job_rules.h"
 #include "weft/v1/job.pb.h"
 
@@ -44,30 +44,41 @@ Finding WarnOneWorker(const Job& job) {
 }
 
 Finding WarnNoExperts(const Job& job) {
-  if (!job.model().has_moe() || MoeLayers(job.model()) > 0) return {};
+  if (!job.model().has_moe() || !LacksExperts(job.model())) return {};
   return "model.moe has no effect: no layer has experts";
 }
 
-// What no layer of a pattern has.
-Finding WarnUnused(const Job& job, bool is_set, char symbol,
-                   absl::string_view field) {
-  const std::string& pattern = job.model().pattern();
-  if (!is_set || pattern.empty() || absl::StrContains(pattern, symbol)) {
-    return {};
-  }
-  return absl::StrCat(field, " has no effect: model.pattern has no `",
-                      std::string(1, symbol), "`");
-}
-
 Finding WarnNoLatentAttention(const Job& job) {
-  return WarnUnused(job, job.model().has_mla(), '+', "model.mla");
+  const v1::ModelConfig& model = job.model();
+  if (!model.has_mla() || HasBlock(model, model::BlockKind::kMla)) return {};
+  return "model.mla has no effect: no layer has latent attention, a `+` in "
+         "model.pattern";
 }
 
 Finding WarnNoMixers(const Job& job) {
-  if (job.model().has_mamba() && job.model().pattern().empty()) {
-    return "model.mamba has no effect without an `M` in model.pattern";
+  const v1::ModelConfig& model = job.model();
+  if (!model.has_mamba() || HasBlock(model, model::BlockKind::kMamba)) {
+    return {};
   }
-  return WarnUnused(job, job.model().has_mamba(), 'M', "model.mamba");
+  return "model.mamba has no effect: no layer has a mixer, an `M` in "
+         "model.pattern";
+}
+
+Finding WarnNoAttention(const Job& job) {
+  const v1::ModelConfig& model = job.model();
+  if (!model.has_attention() || HasBlock(model, model::BlockKind::kMla) ||
+      HasBlock(model, model::BlockKind::kAttention)) {
+    return {};
+  }
+  return "model.attention has no effect: no layer has attention";
+}
+
+Finding WarnNoDepths(const Job& job) {
+  if (!job.model().has_mtp() || model::PatternOf(job.model()).mtp_depth > 0) {
+    return {};
+  }
+  return "model.mtp has no effect: it has no depth, and model.pattern no part "
+         "behind a slash";
 }
 
 Finding WarnRowsBoundOfPadded(const Job& job) {
@@ -116,6 +127,8 @@ constexpr WarningRule kWarningRules[] = {
     {"model.moe", WarnNoExperts},
     {"model.mla", WarnNoLatentAttention},
     {"model.mamba", WarnNoMixers},
+    {"model.attention", WarnNoAttention},
+    {"model.mtp", WarnNoDepths},
     {"model.moe.max_rows_factor", WarnRowsBoundOfPadded},
     {"model.dense_layers", WarnDenseLayersWithoutMoe},
     {"eval.every_steps", WarnEvalNever},
