@@ -3,6 +3,7 @@
 #include "checkpoint/format/hugging_face_config.h"
 #include "checkpoint/format/hugging_face_hybrid_texts.h"
 #include "checkpoint/format/hugging_face_texts.h"
+#include "checkpoint/format/refused_config.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -13,23 +14,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-struct Refused {
-  const char* what;
-  const char* text;
-  const char* field;
-  const char* value;
-  const char* message;
-};
-
 class RefusedHybrid : public ::testing::TestWithParam<Refused> {};
 
-TEST_P(RefusedHybrid, NamesFieldValueAndRule) {
-  const Refused& refused = GetParam();
-  EXPECT_THAT(
-      ParseHfConfig(WithField(refused.text, refused.field, refused.value)),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               AllOf(HasSubstr(refused.message), Not(HasSubstr(";")))));
-}
+TEST_P(RefusedHybrid, NamesFieldValueAndRule) { ExpectRefused(GetParam()); }
 
 INSTANTIATE_TEST_SUITE_P(
     Deepseek, RefusedHybrid,
@@ -80,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "topk_method=\"greedy\": must be \"noaux_tc\""},
         Refused{"Frequency", kDeepseekV3, "moe_layer_freq", "2",
                 "moe_layer_freq=2: must be 1"}),
-    [](const auto& info) { return info.param.what; });
+    WhatOf);
 
 INSTANTIATE_TEST_SUITE_P(
     Mixers, RefusedHybrid,
@@ -99,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "time_step_limit=[0,1]: must be 0 and infinite"},
         Refused{"ConvWidth", kMamba2, "conv_kernel", "17",
                 "conv_kernel=17: must be an integer of 2 to 16"}),
-    [](const auto& info) { return info.param.what; });
+    WhatOf);
 
 INSTANTIATE_TEST_SUITE_P(
     Hybrids, RefusedHybrid,
@@ -145,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "norm_eps=1e-06: must be 1e-05"},
         Refused{"Unknown", kNemotronH, "attn_logit_softcapping", "50.0",
                 "is not known for model_type \"nemotron_h\""}),
-    [](const auto& info) { return info.param.what; });
+    WhatOf);
 
 }  // namespace
 }  // namespace weft::checkpoint

@@ -6,6 +6,7 @@
 #include "base/status_matchers.h"
 #include "checkpoint/format/hugging_face_config.h"
 #include "checkpoint/format/hugging_face_texts.h"
+#include "checkpoint/format/refused_config.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -18,27 +19,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-struct Refused {
-  const char* what;
-  const char* text;
-  const char* field;
-  const char* value;
-  const char* message;
-};
-
 class RefusedConfig : public ::testing::TestWithParam<Refused> {};
 
-TEST_P(RefusedConfig, NamesFieldValueAndRule) {
-  const Refused& refused = GetParam();
-  EXPECT_THAT(
-      ParseHfConfig(WithField(refused.text, refused.field, refused.value)),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               AllOf(HasSubstr(refused.message), Not(HasSubstr(";")))));
-}
-
-std::string WhatOf(const ::testing::TestParamInfo<Refused>& info) {
-  return info.param.what;
-}
+TEST_P(RefusedConfig, NamesFieldValueAndRule) { ExpectRefused(GetParam()); }
 
 INSTANTIATE_TEST_SUITE_P(
     Sizes, RefusedConfig,
