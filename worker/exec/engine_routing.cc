@@ -19,7 +19,6 @@ absl::Status EngineImpl::PrepareRouting() {
   RoutingReplayOptions replay;
   replay.folder = options_.job.replay_routing();
   replay.layout = RoutingLayoutOf(plan_);
-  replay.experts = plan_.shape.experts;
   replay.steps = options_.job.steps();
   replay.rank = rank;
   replay.world = plan_.world.size;

@@ -10,6 +10,8 @@ namespace weft::exec {
 RoutingLayout RoutingLayoutOf(const schedule::Plan& plan) {
   const std::vector<int> choices = schedule::RouterChoices(plan.model);
   RoutingLayout layout;
+  layout.experts = plan.shape.experts;
+  layout.sequence_length = plan.shape.sequence;
   for (int m = 0; m < plan.shape.microbatches; ++m) {
     for (int value : choices) {
       const model::ValueDecl& decl = plan.model.values[value];
@@ -23,6 +25,15 @@ RoutingLayout RoutingLayoutOf(const schedule::Plan& plan) {
     }
   }
   return layout;
+}
+
+std::vector<std::pair<std::string, int64_t>> RoutingMetadata(
+    const RoutingLayout& layout, int world, int rank, int64_t step) {
+  return {{"world", world},
+          {"rank", rank},
+          {"step", step},
+          {"experts", layout.experts},
+          {"sequence_length", layout.sequence_length}};
 }
 
 std::string RoutingPath(absl::string_view folder, int64_t step, int rank) {

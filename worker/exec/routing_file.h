@@ -2,12 +2,13 @@
 //
 // `<folder>/step-<step>.rank-<rank>.safetensors` has a tensor i32[tokens,
 // top_k] for every layer with experts and every microbatch, named as taps are:
-// "layers.3.topk_index@0". Its metadata says step, rank and world.
+// "layers.3.topk_index@0". Its metadata are those of RoutingMetadata().
 #ifndef WEFT_WORKER_EXEC_ROUTING_FILE_H_
 #define WEFT_WORKER_EXEC_ROUTING_FILE_H_
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -29,8 +30,15 @@ struct RoutingTensor {
 struct RoutingLayout {
   std::vector<RoutingTensor> tensors;
   int64_t elements = 0;
+  int64_t experts = 0;          // of a layer
+  int64_t sequence_length = 0;  // tokens
 };
 RoutingLayout RoutingLayoutOf(const schedule::Plan& plan);
+
+// What a file is of, for people and for a job that replays it, by key: world,
+// rank, step, experts, sequence_length.
+std::vector<std::pair<std::string, int64_t>> RoutingMetadata(
+    const RoutingLayout& layout, int world, int rank, int64_t step);
 
 std::string RoutingPath(absl::string_view folder, int64_t step, int rank);
 

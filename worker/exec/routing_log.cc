@@ -39,9 +39,10 @@ absl::Status RoutingLog::Write(int64_t step, const std::deque<TapWork>& taps,
 
 absl::Status RoutingLog::WriteFile() const {
   checkpoint::SafetensorsWriter writer;
-  writer.SetMetadata("rank", absl::StrCat(rank_));
-  writer.SetMetadata("world", absl::StrCat(world_));
-  writer.SetMetadata("step", absl::StrCat(step_));
+  for (const auto& [key, value] :
+       RoutingMetadata(layout_, world_, rank_, step_)) {
+    writer.SetMetadata(key, absl::StrCat(value));
+  }
   for (const RoutingTensor& tensor : layout_.tensors) {
     RETURN_IF_ERROR(writer.Add(tensor.name, DType::kI32,
                                {tensor.tokens, tensor.top_k},

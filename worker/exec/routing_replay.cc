@@ -30,9 +30,8 @@ std::string MetadataOf(const SafetensorsFile& file, const std::string& key) {
 
 absl::Status CheckOrigin(const SafetensorsFile& file, int64_t step,
                          const RoutingReplayOptions& options) {
-  const std::pair<const char*, int64_t> expected[] = {
-      {"world", options.world}, {"rank", options.rank}, {"step", step}};
-  for (const auto& [key, value] : expected) {
+  for (const auto& [key, value] :
+       RoutingMetadata(options.layout, options.world, options.rank, step)) {
     const std::string found = MetadataOf(file, key);
     if (found == absl::StrCat(value)) continue;
     return absl::InvalidArgumentError(
@@ -137,7 +136,7 @@ absl::Status RoutingReplay::Load() {
     std::memcpy(to, bytes.data(), bytes.size());
     RETURN_IF_ERROR(
         Annotate(CheckChoices(absl::MakeConstSpan(to, tensor.elements()),
-                              tensor, options_.experts),
+                              tensor, options_.layout.experts),
                  file.path()));
   }
   return absl::OkStatus();

@@ -18,7 +18,6 @@ namespace weft::exec {
 struct RoutingReplayOptions {
   std::string folder;  // that replay_routing names
   RoutingLayout layout;
-  int64_t experts = 0;
   int64_t steps = 0;
   int rank = 0;
   int world = 1;
@@ -30,7 +29,8 @@ class RoutingReplay {
  public:
   // Looks at the file of every step. INVALID_ARGUMENT, naming the file and the
   // tensor with what is expected and what was found, unless each has the layout
-  // and comes from a job of as many ranks; NOT_FOUND when one is missing.
+  // and comes from a job of as many ranks and experts and of as long sequences;
+  // NOT_FOUND when one is missing.
   static absl::StatusOr<std::unique_ptr<RoutingReplay>> Open(
       RoutingReplayOptions options);
 

@@ -94,9 +94,10 @@ void WriteRouting(const TinyJob& tiny, const std::string& folder,
   for (int rank = 0; rank < tiny.world; ++rank) {
     for (int64_t step = 1; step <= kSteps; ++step) {
       checkpoint::SafetensorsWriter writer;
-      writer.SetMetadata("world", absl::StrCat(tiny.world));
-      writer.SetMetadata("rank", absl::StrCat(rank));
-      writer.SetMetadata("step", absl::StrCat(step));
+      for (const auto& [key, value] :
+           RoutingMetadata(layout, tiny.world, rank, step)) {
+        writer.SetMetadata(key, absl::StrCat(value));
+      }
       for (const RoutingTensor& tensor : layout.tensors) {
         ASSERT_OK(writer.Add(tensor.name, DType::kI32,
                              {tensor.tokens, tensor.top_k},
@@ -153,7 +154,6 @@ TEST(RoutingReplayTest, TokensGoWhereTheFilesSay) {
     RoutingReplayOptions options;
     options.folder = again;
     options.layout = RoutingLayoutOf(schedule::Declare(MakeJob(tiny)));
-    options.experts = 4;
     options.steps = kSteps;
     options.rank = rank;
     options.world = tiny.world;
@@ -180,7 +180,6 @@ TEST(RoutingReplayTest, Bf16ReplaysFp32) {
   for (int64_t step = 1; step <= kSteps; ++step) {
     RoutingReplayOptions options;
     options.layout = RoutingLayoutOf(schedule::Declare(MakeJob(tiny)));
-    options.experts = 4;
     options.steps = kSteps;
     options.world = tiny.world;
     std::vector<int32_t> both[2];
@@ -248,6 +247,17 @@ TEST(RoutingReplayTest, RoutingOfAnotherJobIsRefused) {
   tiny.ep = 1;
   EXPECT_THAT(ErrorOf(tiny, folder).message(),
               HasSubstr("recorded with world 2, this job needs world 1"));
+  tiny = TwoRanks();
+  tiny.experts = 8;
+  EXPECT_THAT(ErrorOf(tiny, folder).message(),
+              HasSubstr("recorded with experts 4, this job needs experts 8"));
+  // As many tokens, of other sequences.
+  tiny = TwoRanks();
+  tiny.sequence_length /= 2;
+  tiny.sequences *= 2;
+  EXPECT_THAT(ErrorOf(tiny, folder).message(),
+              HasSubstr("recorded with sequence_length 6, this job needs "
+                        "sequence_length 3"));
 }
 
 TEST(RoutingReplayTest, ExpertsThatAreNoneFailTheirStep) {
