@@ -191,11 +191,13 @@ absl::Status EngineImpl::ReserveCommunicators() {
   if (shape.experts > 0) {
     const int64_t row_bytes =
         std::max(shape.hidden * SizeOf(shape.compute_dtype), kFloat);
-    exchange_bytes = std::max({shape.sent_rows(), shape.max_received_rows(),
-                               shape.group_tokens()}) *
-                     row_bytes;
     exchange_bytes =
-        std::max(exchange_bytes, shape.ep * shape.slots() * kFloat);
+        std::max(shape.sent_rows(), shape.max_received_rows()) * row_bytes;
+    if (shape.gathers_tokens()) {
+      exchange_bytes =
+          std::max({exchange_bytes, shape.group_tokens() * row_bytes,
+                    shape.ep * shape.slots() * kFloat});
+    }
     exchange_bytes = std::max(
         exchange_bytes, shape.ep * shape.experts * int64_t{sizeof(int32_t)});
   }

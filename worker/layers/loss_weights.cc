@@ -5,6 +5,7 @@
 
 #include "base/status_macros.h"
 #include "model/decoder.h"
+#include "model/pattern.h"
 #include "worker/layers/nodes.h"
 
 namespace weft::layers {
@@ -25,9 +26,11 @@ absl::Status LossWeightsForward(const NodeContext& ctx,
   weights.over_step = s.token_loss;
   weights.counted = gathered;
   weights.weights = ctx.f32(args::kWeights);
+  static_assert(ops::LossWeightsArgs::kMaxDepths >= model::kMaxMtpDepth);
   weights.depths = s.mtp_depths();
+  weights.depth_factor =
+      weights.depths > 0 ? s.mtp_loss_factor / weights.depths : 0;
   for (int k = 0; k < weights.depths; ++k) {
-    weights.depth_factor = s.mtp_loss_factor / weights.depths;
     weights.depth_weights[k] = ctx.f32(args::kDepths + k);
   }
   ops::LossWeights(weights, stream);

@@ -1,5 +1,6 @@
 // The input of a depth of multi-token prediction:
-// y = projection [enorm(embedding of further tokens), hnorm(final norm of x)].
+// y = projection [enorm(embedding of further tokens), hnorm(final norm of x)],
+// a product for each half: in bf16 y is rounded after each.
 #include "kernels/ops/embedding/embedding.h"
 #include "kernels/ops/gemm/gemm.h"
 #include "model/decoder.h"
