@@ -30,7 +30,7 @@ int64_t BytesAtPeak(const Program& program, Predicate counts) {
 }
 
 // What stays beside the arena and the state: one reduced slice on its way to
-// its shard, and the tables of rotary positions.
+// its shard, the tables of rotary positions, and what optimizers read.
 int64_t StagingBytes(const Plan& plan) {
   int64_t largest_slice = 0;
   for (const fsdp::Bucket& bucket : plan.units.buckets) {
@@ -38,7 +38,8 @@ int64_t StagingBytes(const Plan& plan) {
     largest_slice =
         std::max(largest_slice, bucket.gradient_bytes() / bucket.group_size);
   }
-  return largest_slice + plan.shape.rotary_table_elements() * kFloat;
+  return largest_slice + plan.shape.rotary_table_elements() * kFloat +
+         kOptimizerScalarBytes;
 }
 
 void AddState(const Plan& plan, v1::MemoryPlan& memory) {

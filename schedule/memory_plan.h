@@ -9,6 +9,9 @@
 
 namespace weft::schedule {
 
+// What optimizers read anew in every step: five numbers of 8 bytes.
+inline constexpr int64_t kOptimizerScalarBytes = 5 * int64_t{sizeof(double)};
+
 // Whether the size of a value depends on routing.
 bool IsRouted(const model::ModelDecl& model, const Value& value);
 

@@ -13,14 +13,12 @@ void UpdateAdamW(const OptimizerSegment& segment, const OptimizerWork& work,
                  device::Stream& stream) {
   ops::AdamWArgs args;
   args.count = segment.elements;
-  args.lr = work.scalars->learning_rate * segment.learning_rate_scale;
+  args.scalars = work.scalars;
+  args.learning_rate_scale = segment.learning_rate_scale;
   args.beta1 = work.settings->beta1;
   args.beta2 = work.settings->beta2;
   args.eps = work.settings->epsilon;
   args.weight_decay = segment.weight_decay;
-  args.bias1 = work.scalars->bias1;
-  args.bias2 = work.scalars->bias2;
-  args.grad_scale = work.scalars->grad_scale;
   args.grad = segment.gradient;
   args.w = segment.weights;
   args.m = segment.first_moment;
@@ -33,10 +31,10 @@ void UpdateSgd(const OptimizerSegment& segment, const OptimizerWork& work,
                device::Stream& stream) {
   ops::SgdArgs args;
   args.count = segment.elements;
-  args.lr = work.scalars->learning_rate * segment.learning_rate_scale;
+  args.scalars = work.scalars;
+  args.learning_rate_scale = segment.learning_rate_scale;
   args.momentum = work.settings->momentum;
   args.weight_decay = segment.weight_decay;
-  args.grad_scale = work.scalars->grad_scale;
   args.grad = segment.gradient;
   args.w = segment.weights;
   args.m = segment.first_moment;

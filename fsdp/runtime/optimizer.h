@@ -11,6 +11,7 @@
 #include "fsdp/unit/unit.h"
 #include "kernels/device/device.h"
 #include "kernels/device/tensor.h"
+#include "kernels/ops/optimizer_scalars.h"
 #include "weft/v1/job.pb.h"
 
 namespace weft::fsdp {
@@ -29,14 +30,7 @@ struct OptimizerSettings {
 };
 OptimizerSettings OptimizerSettingsOf(const v1::OptimizerConfig& config);
 
-// What changes with every step; written by the host before the launches. A
-// gradient is multiplied by `grad_scale`; AdamW divides a moment by its `bias`.
-struct OptimizerScalars {
-  double learning_rate = 0;
-  double grad_scale = 1;
-  double bias1 = 1;
-  double bias2 = 1;
-};
+using ops::OptimizerScalars;
 // `step` is from 1, `norm` the global gradient norm, which is finite.
 OptimizerScalars ScalarsOf(const OptimizerSettings& settings,
                            double learning_rate, int64_t step, double norm);
@@ -65,7 +59,7 @@ std::vector<OptimizerSegment> OptimizerSegmentsOf(
 struct OptimizerWork {
   absl::Span<const OptimizerSegment> segments;
   const OptimizerSettings* settings = nullptr;
-  const OptimizerScalars* scalars = nullptr;
+  const OptimizerScalars* scalars = nullptr;  // in memory the device reads
 };
 // Called from work on `stream`.
 void UpdateWeights(const OptimizerWork& work, device::Stream& stream);

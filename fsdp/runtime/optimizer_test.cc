@@ -66,16 +66,13 @@ class Rank {
 
   void Step(const OptimizerSettings& settings, double rate, int64_t step,
             double norm) {
-    const auto stream = *device_->CreateStream("test");
-    const std::vector<OptimizerSegment> segments =
-        OptimizerSegmentsOf(parameters_, units_.buckets[0], *buckets_);
-    const OptimizerScalars scalars = ScalarsOf(settings, rate, step, norm);
-    OptimizerWork work;
-    work.segments = segments;
-    work.settings = &settings;
-    work.scalars = &scalars;
-    stream->Launch(&RunUpdate, &work);
-    EXPECT_OK(stream->Synchronize());
+    Update(settings, ScalarsOf(settings, rate, step, norm));
+  }
+  // A step whose gradient norm is not finite.
+  void Skip(const OptimizerSettings& settings) {
+    OptimizerScalars scalars = ScalarsOf(settings, 0.1, 1, NAN);
+    scalars.skip = 1;
+    Update(settings, scalars);
   }
 
   const BucketView& weights() const { return buckets_->weights(0); }
@@ -84,6 +81,19 @@ class Rank {
   }
 
  private:
+  void Update(const OptimizerSettings& settings,
+              const OptimizerScalars& scalars) {
+    const auto stream = *device_->CreateStream("test");
+    const std::vector<OptimizerSegment> segments =
+        OptimizerSegmentsOf(parameters_, units_.buckets[0], *buckets_);
+    OptimizerWork work;
+    work.segments = segments;
+    work.settings = &settings;
+    work.scalars = &scalars;
+    stream->Launch(&RunUpdate, &work);
+    EXPECT_OK(stream->Synchronize());
+  }
+
   const UnitAssignment units_;
   const std::vector<Parameter> parameters_ = Parameters();
   std::unique_ptr<device::Device> device_;
@@ -148,6 +158,19 @@ TEST(OptimizerTest, GradientsMayBeBf16) {
     EXPECT_EQ(*narrow.weights().f32(i), *wide.weights().f32(i)) << i;
   }
   EXPECT_NE(*wide.weights().f32(0), 1);
+}
+
+TEST(OptimizerTest, ASkippedStepChangesNothing) {
+  for (const OptimizerSettings& settings : {Config(), Sgd(0.9)}) {
+    Rank rank(1, 0, /*whole=*/true);
+    rank.Skip(settings);
+    for (int64_t i = 0; i < 64; ++i) EXPECT_EQ(*rank.weights().f32(i), 1) << i;
+    Rank other(1, 0, /*whole=*/true);
+    rank.Step(settings, 0.1, 1, 4);
+    other.Step(settings, 0.1, 1, 4);
+    EXPECT_EQ(*rank.weights().f32(0), *other.weights().f32(0))
+        << "nor the moments";
+  }
 }
 
 TEST(OptimizerTest, SgdStepsByTheGradientAndKeepsNothing) {

@@ -23,6 +23,10 @@ namespace weft::device {
 // on the launching thread and enqueues kernels on the stream.
 using WorkFn = absl::Status (*)(void* arg, Stream& stream);
 
+// A function of the host in the order of a stream. It calls nothing of the
+// device.
+using HostFn = void (*)(void* arg);
+
 // A point on a stream that other streams, or the host, can wait for.
 //
 // May be recorded again and again; a wait refers to the latest record made
@@ -66,6 +70,12 @@ class Stream {
   virtual void Timestamp(Clock& clock, int64_t* ns) {
     *ns = clock.MonotonicNanos();
   }
+
+  // Called from inside work of this stream: `fn(arg)` runs on some thread once
+  // what the stream was given so far has run, and what it is given later waits
+  // for it, while nobody else does. `arg` stays alive until the next
+  // Synchronize() of this stream. Dropped when the device has failed.
+  virtual void CallHost(HostFn fn, void* arg) { fn(arg); }
 
   // Called from inside work of this stream: what is launched in between goes
   // by `label` in the device's profiler. No-ops where it has none.

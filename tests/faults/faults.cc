@@ -50,11 +50,13 @@ double BiasOfStepBefore(double bias, double beta) {
 
 void FaultyAdamW(const AdamWArgs& args, device::Stream& stream) {
   AdamWArgs faulty = args;
-  if (HasFault("clip") && args.grad_scale < 1) faulty.grad_scale *= 1.01;
+  OptimizerScalars scalars = *args.scalars;  // ops of the CPU run at once
+  faulty.scalars = &scalars;
+  if (HasFault("clip") && scalars.grad_scale < 1) scalars.grad_scale *= 1.01;
   if (HasFault("decay") && args.weight_decay == 0) faulty.weight_decay = 0.1;
   if (HasFault("bias_correction")) {
-    faulty.bias1 = BiasOfStepBefore(args.bias1, args.beta1);
-    faulty.bias2 = BiasOfStepBefore(args.bias2, args.beta2);
+    scalars.bias1 = BiasOfStepBefore(scalars.bias1, args.beta1);
+    scalars.bias2 = BiasOfStepBefore(scalars.bias2, args.beta2);
   }
   RealAdamW(faulty, stream);
 }

@@ -122,6 +122,8 @@ absl::Status EngineImpl::RunProgram(const LoweredProgram& program,
                                     data::Split split, int64_t batch) {
   RETURN_IF_ERROR(ReadBatches(split, batch));
   std::fill(routed_rows_.begin(), routed_rows_.end(), 0);
+  control_status_ = absl::OkStatus();
+  scalars().skip = 1;  // until the control op says otherwise
   const int64_t begin_ns = options_.clock->MonotonicNanos();
   const int64_t waited_ns = options_.device->counters().host_wait_ns;
   const absl::Status walked = Walk(program.entries());
@@ -130,6 +132,7 @@ absl::Status EngineImpl::RunProgram(const LoweredProgram& program,
   const absl::Status drained = Drain();
   RETURN_IF_ERROR(drained);  // the first error on the device
   RETURN_IF_ERROR(walked);
+  RETURN_IF_ERROR(control_status_);
   if (options_.released_memory != ReleasedMemory::kReturn) {
     return absl::OkStatus();
   }
@@ -201,15 +204,16 @@ absl::Status EngineImpl::RunExchangesAlone(int64_t begin_ns,
   return absl::OkStatus();
 }
 
-absl::Status EngineImpl::FinishControl(void* engine) {
+void EngineImpl::FinishControl(void* engine, const absl::Status& counts) {
   EngineImpl& self = *static_cast<EngineImpl*>(engine);
   const double* records =
       reinterpret_cast<const double*>(self.control_->data()) +
       self.control_layout_.doubles();
   fsdp::SumControl(records, self.plan_.world.size, self.control_layout_,
                    &self.totals_);
-  return self.mode_ == Mode::kTrain ? self.FinishTrainControl()
-                                    : absl::OkStatus();
+  self.control_status_ = counts;
+  if (!counts.ok() || self.mode_ != Mode::kTrain) return;
+  self.control_status_ = self.FinishTrainControl();
 }
 
 // All ranks read the same records, so all fail, or none.
@@ -228,8 +232,8 @@ absl::Status EngineImpl::FinishTrainControl() {
   if (expert_biases_ != nullptr) {
     expert_biases_->Update(totals_.expert_counts);
   }
-  scalars_ = fsdp::ScalarsOf(optimizer_, fsdp::LearningRate(rates_, step_),
-                             step_, totals_.norm);
+  scalars() = fsdp::ScalarsOf(optimizer_, fsdp::LearningRate(rates_, step_),
+                              step_, totals_.norm);
   return absl::OkStatus();
 }
 
@@ -294,7 +298,7 @@ void EngineImpl::FillMetrics(const StepProgram& ran, int64_t begin_ns,
   metrics.set_loss_tokens(static_cast<int64_t>(totals_.loss_tokens));
   FillRouterLosses(metrics);
   metrics.set_grad_norm(totals_.norm);
-  metrics.set_learning_rate(scalars_.learning_rate);
+  metrics.set_learning_rate(scalars().learning_rate);
   metrics.set_tokens(static_cast<int64_t>(totals_.tokens));
   metrics.set_step_seconds(Seconds(end_ns - begin_ns));
   metrics.set_elapsed_seconds(Seconds(end_ns - first_begin_ns_));

@@ -33,7 +33,7 @@ absl::Status EngineImpl::PrepareGuards() {
     options.device = options_.device;
     options.control = options_.comms.control;
     options.buckets = buckets_.get();
-    options.scalars = &scalars_;
+    options.scalars = &scalars();
     options.tables = tables_.get();
     if (expert_biases_ != nullptr) {
       options.expert_biases = expert_biases_->all();
@@ -82,7 +82,8 @@ absl::Status EngineImpl::CheckGuards(int64_t step) {
     RETURN_IF_ERROR(replica_check_->End(compute, reduce));
   }
   if (stuck_check_ == nullptr) return absl::OkStatus();
-  const bool counts = scalars_.learning_rate >= kLeastShareOfPeak * rates_.peak;
+  const bool counts =
+      scalars().learning_rate >= kLeastShareOfPeak * rates_.peak;
   return stuck_check_->End(step, counts, step == options_.job.steps(), compute,
                            reduce);
 }

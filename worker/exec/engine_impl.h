@@ -110,13 +110,16 @@ class EngineImpl : public Engine {
   device::Stream* StreamOf(schedule::StreamKind kind) const {
     return streams_[static_cast<int>(kind)].get();
   }
-  // A HostFn: the launching thread's part of the control op.
-  static absl::Status FinishControl(void* engine);
+  // See Bindings.
+  static void FinishControl(void* engine, const absl::Status& counts);
   // A step that is nothing but the all-to-alls of the first one.
   // `step_` is the step that begins.
   void SetExchangeMode();
   absl::Status RunExchangesAlone(int64_t begin_ns, StepResult* result);
   absl::Status FinishTrainControl();
+  fsdp::OptimizerScalars& scalars() const {
+    return *reinterpret_cast<fsdp::OptimizerScalars*>(host_scalars_->data());
+  }
   // After a step whose gradient norm was not finite: runs it again and looks
   // where that began. The error to fail the step with, the same on all ranks.
   absl::Status Replay();
@@ -158,6 +161,8 @@ class EngineImpl : public Engine {
   std::vector<int32_t> mask_;                    // of one sample
   std::unique_ptr<device::Buffer> routing_;      // when it is replayed
   std::unique_ptr<device::Buffer> control_;
+  std::unique_ptr<device::Buffer> host_scalars_;  // OptimizerScalars
+  std::unique_ptr<device::Buffer> scalars_;       // on the device
   fsdp::ControlRecord control_layout_;
   layers::Constants constants_;
   std::vector<int64_t> routed_rows_;    // [layers, experts]
@@ -185,10 +190,10 @@ class EngineImpl : public Engine {
 
   // Of the step that runs.
   Mode mode_ = Mode::kTrain;
-  bool gate_has_tripped_ = false;
   int64_t step_ = 0;
-  fsdp::OptimizerScalars scalars_;
   fsdp::ControlTotals totals_;
+  absl::Status control_status_;  // of what follows from the totals
+  bool gate_has_tripped_ = false;
   int64_t first_begin_ns_ = -1;
 
   // Last, so that they end before anything their work uses.

@@ -296,6 +296,12 @@ absl::Status EngineImpl::AllocateMemory() {
   ASSIGN_OR_RETURN(control_,
                    device.AllocateHost((plan_.world.size + 1) * doubles *
                                        int64_t{sizeof(double)}));
+  constexpr int64_t kScalarBytes = schedule::kOptimizerScalarBytes;
+  static_assert(sizeof(fsdp::OptimizerScalars) == kScalarBytes);
+  ASSIGN_OR_RETURN(host_scalars_, device.AllocateHost(kScalarBytes));
+  ASSIGN_OR_RETURN(scalars_,
+                   device.Allocate(kScalarBytes, MemoryCategory::kStaging));
+  scalars() = fsdp::OptimizerScalars();
   routed_rows_.assign(plan_.model.layers.size() * shape.experts, 0);
   received_rows_.assign(plan_.model.layers.size() * shape.microbatches, 0);
   for (MemoryCategory category :
@@ -403,7 +409,8 @@ Bindings EngineImpl::MakeBindings() {
   b.finish_control = &FinishControl;
   b.finish_control_arg = this;
   b.optimizer = &optimizer_;
-  b.scalars = &scalars_;
+  b.host_scalars = &scalars();
+  b.scalars = reinterpret_cast<fsdp::OptimizerScalars*>(scalars_->data());
   b.routed_rows = routed_rows_.data();
   b.received_rows = received_rows_.data();
   b.exchanged_bytes = &exchanged_bytes_;

@@ -63,8 +63,8 @@ struct Launch {
 // told to `on_failure`, in this order.
 absl::Status RunLaunch(void* launch, device::Stream& stream);
 
-// Called by the launching thread.
-using HostFn = absl::Status (*)(void* arg);
+// Called by the launching thread once its wait is over.
+using HostWaitFn = absl::Status (*)(void* arg);
 
 // One step of the walk: a launch on a stream, or, when `stream` is null, a wait
 // of the launching thread followed by `host_fn`.
@@ -73,11 +73,11 @@ struct Entry {
   Launch* launch = nullptr;
   absl::Span<device::Event* const> waits;
   device::Event* record = nullptr;  // null: nobody waits for this op
-  HostFn host_fn = nullptr;
+  HostWaitFn host_fn = nullptr;
   void* host_arg = nullptr;
 };
 
-// Launches all entries. Returns the error of a host wait or a host function;
+// Launches all entries. Returns the error of a host wait or of its function;
 // errors of launched work show when the streams are synchronized.
 absl::Status Walk(absl::Span<const Entry> entries);
 

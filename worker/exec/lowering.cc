@@ -26,17 +26,6 @@ std::string LabelOf(const schedule::Plan& plan, const Op& op, int id) {
   return absl::StrCat(label, ")");
 }
 
-// By value, the first op that uses it, which writes it.
-std::vector<int> WritersOf(const Program& program) {
-  std::vector<int> writers(program.values.size(), -1);
-  for (size_t id = 0; id < program.ops.size(); ++id) {
-    for (int value : program.ops[id].args) {
-      if (value >= 0 && writers[value] < 0) writers[value] = id;
-    }
-  }
-  return writers;
-}
-
 // Of the many ops of a deep model, how many are lowered between two looks at
 // whether the device has failed.
 constexpr int kOpsBetweenLooks = 256;
@@ -105,11 +94,7 @@ absl::Status LoweredProgram::BindMemory(const Program& program) {
     const Region region = {Address(program.values[v]), program.values[v].bytes};
     first[life.first].push_back(region);
     if (life.dead_after < 0) continue;
-    // What the control op was the last to use the launching thread reads then.
-    const bool is_read_later =
-        program.values[v].space == model::Space::kHost &&
-        program.ops[life.dead_after].kind == OpKind::kControl;
-    if (!is_read_later) dead[life.dead_after].push_back(region);
+    dead[life.dead_after].push_back(region);
   }
   const bool poison = b_.released_memory == ReleasedMemory::kPoison;
   std::vector<int64_t> allowed;
@@ -148,7 +133,6 @@ absl::Status LoweredProgram::CreateEvents(const Program& program) {
   for (int id = 0; id < program.ops.size(); ++id) {
     RETURN_IF_ERROR(Look(id));
     for (int wait : program.ops[id].waits) RETURN_IF_ERROR(create(wait));
-    if (program.ops[id].kind == OpKind::kControl) RETURN_IF_ERROR(create(id));
   }
   return absl::OkStatus();
 }
@@ -167,27 +151,6 @@ void LoweredProgram::AppendEntries(const Program& program, int id) {
   entry.waits = waits;
   entry.record = EventOf(id);
   entries_.push_back(entry);
-  if (op.kind == OpKind::kControl) AppendAfterControl(program, id);
-}
-
-void LoweredProgram::AppendAfterControl(const Program& program, int id) {
-  const std::vector<int>& args = program.ops[id].args;
-  const int64_t counts =
-      b_.plan->model.device_counts.size() * program.microbatches;
-  const std::vector<int> writers =
-      counts > 0 ? WritersOf(program) : std::vector<int>();
-  std::vector<Entry> entries(counts + 1);
-  for (int64_t i = 0; i < counts; ++i) {
-    const int value = args[args.size() - counts + i];
-    CountsTally& tally = AddTally(program, value);
-    tally.unbounded = labels_[writers[value]].c_str();
-    entries[i].host_fn = &TallyCounts;
-    entries[i].host_arg = &tally;
-  }
-  entries.back().host_fn = b_.finish_control;
-  entries.back().host_arg = b_.finish_control_arg;
-  entries.front().waits = waits_.emplace_back(1, EventOf(id));
-  entries_.insert(entries_.end(), entries.begin(), entries.end());
 }
 
 void LoweredProgram::AppendHostWait(const Program& program, int id) {

@@ -59,16 +59,21 @@ struct Bindings {
   fsdp::ControlRecord control_layout;
   double* control_record = nullptr;
   double* control_records = nullptr;
-  // Called by the launching thread once the control collective is complete.
-  HostFn finish_control = nullptr;
+  // Called on some thread, in the order of the reduce stream, when the control
+  // collective is complete; `counts` is an error when the step routed more rows
+  // here than there is room for.
+  void (*finish_control)(void* arg, const absl::Status& counts) = nullptr;
   void* finish_control_arg = nullptr;
   const fsdp::OptimizerSettings* optimizer = nullptr;
-  const fsdp::OptimizerScalars* scalars = nullptr;
+  // Of the step, in host memory, and a copy of them, which optimizers read. The
+  // copy is made when `finish_control` has returned.
+  const fsdp::OptimizerScalars* host_scalars = nullptr;
+  fsdp::OptimizerScalars* scalars = nullptr;
   // i64[layers, experts] rows routed to each expert so far in the step, as the
-  // counts of this rank's EP group tell. Written by the launching thread.
+  // counts of this rank's EP group tell. Written on the host.
   int64_t* routed_rows = nullptr;
   // i64[layers, microbatches] rows this rank's experts got of each microbatch.
-  // Written by the launching thread.
+  // Written on the host.
   int64_t* received_rows = nullptr;
   // Bytes this rank sent in all-to-alls so far. Written on the ep stream.
   int64_t* exchanged_bytes = nullptr;
@@ -131,6 +136,13 @@ class LoweredProgram {
     // to their bound before that op's rows were sent.
     const char* unbounded = nullptr;
   };
+  // The control collective, and what the host makes of it.
+  struct ControlOp {
+    fsdp::ControlWork exchange;
+    // Of counts that only the device has had so far.
+    std::vector<CountsTally*> tallies;
+    const Bindings* bindings = nullptr;
+  };
 
   // Looks at a gathered bucket before its memory is free.
   struct ReleaseWork {
@@ -149,6 +161,7 @@ class LoweredProgram {
   void BindAdd(const schedule::Program& program, int id);
   void BindReduce(const schedule::Program& program, int id);
   absl::Status BindControl(const schedule::Program& program, int id);
+  void BindTallies(const schedule::Program& program, int id, ControlOp& op);
   absl::Status BindLosses(const schedule::Program& program, int id,
                           fsdp::ControlWork& work);
   void BindOptimizer(const schedule::Program& program, int id);
@@ -170,10 +183,6 @@ class LoweredProgram {
   absl::Status CreateEvents(const schedule::Program& program);
   void AppendEntries(const schedule::Program& program, int id);
   void AppendHostWait(const schedule::Program& program, int id);
-  // What follows a control op: the launching thread waits for it, takes the
-  // counts that only the device has had so far, and computes what the optimizer
-  // needs.
-  void AppendAfterControl(const schedule::Program& program, int id);
   // The tally of a counts matrix.
   CountsTally& AddTally(const schedule::Program& program, int value);
 
@@ -185,6 +194,8 @@ class LoweredProgram {
   static absl::Status RunReduceToOwnSlice(void* arg, device::Stream& stream);
   static absl::Status RunReduceInPlace(void* arg, device::Stream& stream);
   static absl::Status RunControl(void* arg, device::Stream& stream);
+  // A device::HostFn.
+  static void FinishControl(void* arg);
   static absl::Status RunOptimizer(void* arg, device::Stream& stream);
   static absl::Status RunTap(void* arg, device::Stream& stream);
   static absl::Status TallyCounts(void* arg);
@@ -218,7 +229,7 @@ class LoweredProgram {
   std::deque<ReleaseWork> releases_;
   std::deque<fsdp::AddWork> adds_;
   std::deque<fsdp::ReduceWork> reduces_;
-  std::deque<fsdp::ControlWork> controls_;
+  std::deque<ControlOp> controls_;
   std::deque<OptimizerOp> optimizers_;
   std::deque<TapWork> taps_;
   std::deque<FiniteCheck> finite_checks_;  // by op

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "kernels/ops/elementwise/elementwise.h"
 #include "worker/exec/lowering.h"
 #include "worker/layers/node_table.h"
 
@@ -26,6 +27,17 @@ int32_t DecoderLayer(const model::ModelDecl& model, int layer) {
   const bool is_decoder =
       layer >= 0 && model.layers[layer].kind == model::LayerKind::kDecoder;
   return is_decoder ? layer - 1 : -1;  // the embedding comes first
+}
+
+// By value, the first op that uses it, which writes it.
+std::vector<int> WritersOf(const Program& program) {
+  std::vector<int> writers(program.values.size(), -1);
+  for (size_t id = 0; id < program.ops.size(); ++id) {
+    for (int value : program.ops[id].args) {
+      if (value >= 0 && writers[value] < 0) writers[value] = id;
+    }
+  }
+  return writers;
 }
 
 bool IsExchange(const model::NodeDecl& node) {
@@ -235,7 +247,10 @@ absl::Status LoweredProgram::BindControl(const Program& program, int id) {
           {b_.buckets->gradients(bucket.id).at(slice.begin), slice.elements()});
     }
   }
-  fsdp::ControlWork& work = controls_.emplace_back();
+  ControlOp& op = controls_.emplace_back();
+  op.bindings = &b_;
+  BindTallies(program, id, op);
+  fsdp::ControlWork& work = op.exchange;
   work.layout = b_.control_layout;
   work.comm = b_.comms.control;
   work.slices = slices;
@@ -243,8 +258,22 @@ absl::Status LoweredProgram::BindControl(const Program& program, int id) {
   work.records = b_.control_records;
   work.tag = TagOf(program, id);
   launches_[id].work = &RunControl;
-  launches_[id].arg = &work;
+  launches_[id].arg = &op;
   return BindLosses(program, id, work);
+}
+
+void LoweredProgram::BindTallies(const Program& program, int id,
+                                 ControlOp& op) {
+  const int64_t counts =
+      b_.plan->model.device_counts.size() * program.microbatches;
+  if (counts == 0) return;
+  const std::vector<int> writers = WritersOf(program);
+  const std::vector<int>& args = program.ops[id].args;
+  for (int64_t i = args.size() - counts; i < args.size(); ++i) {
+    CountsTally& tally = AddTally(program, args[i]);
+    tally.unbounded = labels_[writers[args[i]]].c_str();
+    op.tallies.push_back(&tally);
+  }
 }
 
 // Where the losses of all microbatches lie, and what they weigh, in memory that
@@ -259,7 +288,7 @@ absl::Status LoweredProgram::BindLosses(const Program& program, int id,
   const int64_t router_losses =
       microbatches * b_.plan->model.router_losses.size();
   const int64_t all_losses = microbatches + depth_losses + router_losses;
-  // Counts that the launching thread reads come behind.
+  // Counts that the host reads come behind.
   const int64_t all = all_losses + biases.size();
   ASSIGN_OR_RETURN(const double** losses, host_.TakeArray<const double*>(all));
   ASSIGN_OR_RETURN(double* means, host_.TakeArray<double>(microbatches));
@@ -426,8 +455,22 @@ absl::Status LoweredProgram::RunReduceInPlace(void* arg,
 }
 
 absl::Status LoweredProgram::RunControl(void* arg, device::Stream& stream) {
-  return fsdp::ExchangeControl(*static_cast<const fsdp::ControlWork*>(arg),
-                               stream);
+  const ControlOp& op = *static_cast<const ControlOp*>(arg);
+  RETURN_IF_ERROR(fsdp::ExchangeControl(op.exchange, stream));
+  stream.CallHost(&FinishControl, arg);
+  ops::CopyArgs copy;
+  copy.count = sizeof(fsdp::OptimizerScalars) / sizeof(float);
+  copy.x = reinterpret_cast<const float*>(op.bindings->host_scalars);
+  copy.out = reinterpret_cast<float*>(op.bindings->scalars);
+  ops::Copy(copy, stream);
+  return absl::OkStatus();
+}
+
+void LoweredProgram::FinishControl(void* arg) {
+  const ControlOp& op = *static_cast<const ControlOp*>(arg);
+  absl::Status counts;
+  for (CountsTally* tally : op.tallies) counts.Update(TallyCounts(tally));
+  op.bindings->finish_control(op.bindings->finish_control_arg, counts);
 }
 
 absl::Status LoweredProgram::RunTap(void* arg, device::Stream& stream) {

@@ -1,9 +1,7 @@
 #include "worker/exec/replica_check.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
-#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -32,8 +30,6 @@ absl::StatusOr<std::unique_ptr<ReplicaCheck>> ReplicaCheck::Create(
   ASSIGN_OR_RETURN(check->sums_,
                    device.AllocateHost(buckets * int64_t{sizeof(uint64_t)}));
   check->gathered_.sums = reinterpret_cast<uint64_t*>(check->sums_->data());
-  ASSIGN_OR_RETURN(check->scalars_,
-                   device.AllocateHost(sizeof(fsdp::OptimizerScalars)));
   check->ListItems();
   const fsdp::World& world = options.plan->world;
   for (const fsdp::Axis axis : {fsdp::Axis::kDp, fsdp::Axis::kEdp}) {
@@ -52,10 +48,9 @@ void ReplicaCheck::ListItems() {
   for (const fsdp::Bucket& bucket : options_.plan->units.buckets) {
     if (bucket.group_size > 1) AddBucket(bucket);
   }
-  static_assert(std::is_trivially_copyable_v<fsdp::OptimizerScalars>);
   Item scalars;
   scalars.what = "scalars of the optimizer";
-  scalars.data = scalars_->data();
+  scalars.data = options_.scalars;
   scalars.bytes = sizeof(fsdp::OptimizerScalars);
   items_.push_back(scalars);
   Item tables;
@@ -110,8 +105,6 @@ void ReplicaCheck::Begin() {
 absl::Status ReplicaCheck::End(device::Stream& compute,
                                device::Stream& reduce) {
   gathered_.is_on = false;
-  std::memcpy(scalars_->data(), options_.scalars,
-              sizeof(fsdp::OptimizerScalars));
   compute.Launch(&SumItems, this);
   RETURN_IF_ERROR(compute.Synchronize());
   RETURN_IF_ERROR(exchange_->Run(reduce));

@@ -37,9 +37,9 @@ class ReplicaCheck {
     device::Device* device = nullptr;
     comm::Communicator* control = nullptr;
     const fsdp::ResidentBuckets* buckets = nullptr;
-    const fsdp::OptimizerScalars* scalars = nullptr;
     const device::Buffer* tables = nullptr;
     // Host memory that the device can read.
+    const fsdp::OptimizerScalars* scalars = nullptr;
     absl::Span<const float> expert_biases;
   };
   // Errors are those of device and communicator.
@@ -86,7 +86,6 @@ class ReplicaCheck {
   std::vector<Item> items_;
   std::vector<int> leaders_[2];           // by axis, kDp and kEdp, then by rank
   std::unique_ptr<device::Buffer> sums_;  // u64, by bucket
-  std::unique_ptr<device::Buffer> scalars_;  // a copy of those of the step
   Gathered gathered_;
   std::unique_ptr<WordExchange> exchange_;  // a word an item
 };

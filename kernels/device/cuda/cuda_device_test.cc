@@ -99,6 +99,58 @@ TEST_F(CudaDeviceTest, TimestampsAreOnTheClockAndInOrder) {
   }
 }
 
+// Adds 1 to a host's number, in the order of the stream.
+void Increment(void* number) { ++*static_cast<int64_t*>(number); }
+
+struct Round {
+  const int64_t* from = nullptr;  // device
+  int64_t* host = nullptr;        // host memory that the device reaches
+  int64_t* to = nullptr;          // device
+};
+
+// host = from; host += 1 on the host; to = host.
+absl::Status RunRound(void* arg, Stream& stream) {
+  const Round& round = *static_cast<const Round*>(arg);
+  const cudaStream_t handle = cuda::Handle(stream);
+  cudaMemcpyAsync(round.host, round.from, sizeof(int64_t), cudaMemcpyDefault,
+                  handle);
+  stream.CallHost(&Increment, round.host);
+  cudaMemcpyAsync(round.to, round.host, sizeof(int64_t), cudaMemcpyDefault,
+                  handle);
+  return absl::OkStatus();
+}
+
+TEST_F(CudaDeviceTest, AFunctionOfTheHostRunsInTheOrderOfTheStream) {
+  ASSERT_OK_AND_ASSIGN(auto host, device_->AllocateHost(sizeof(int64_t)));
+  ASSERT_OK_AND_ASSIGN(auto values,
+                       device_->Allocate(64, MemoryCategory::kArena));
+  auto* value = reinterpret_cast<int64_t*>(values->data());
+  Round round = {value, reinterpret_cast<int64_t*>(host->data()), value};
+  const DeviceCounters before = device_->counters();
+  for (int i = 0; i < 100; ++i) stream_->Launch(&RunRound, &round);
+  EXPECT_EQ(device_->counters().host_waits, before.host_waits);
+  EXPECT_OK(stream_->Synchronize());
+  EXPECT_EQ(*round.host, 100);
+}
+
+TEST_F(CudaDeviceTest, AFailedDeviceCallsNoFunctionOfTheHost) {
+  ASSERT_OK_AND_ASSIGN(auto host, device_->AllocateHost(sizeof(int64_t)));
+  ASSERT_OK_AND_ASSIGN(auto values,
+                       device_->Allocate(64, MemoryCategory::kArena));
+  std::atomic<bool> gate{false};
+  AffineArgs args;
+  args.from = args.to = reinterpret_cast<int64_t*>(values->data());
+  args.gate = &gate;
+  stream_->Launch(&Affine, &args);
+  Round round = {args.from, reinterpret_cast<int64_t*>(host->data()), args.to};
+  stream_->Launch(&RunRound, &round);
+  device_->Fail(absl::CancelledError("stop"));
+  gate = true;
+  EXPECT_THAT(stream_->Synchronize(),
+              StatusIs(absl::StatusCode::kCancelled, "stop"));
+  EXPECT_EQ(*round.host, *args.from);
+}
+
 TEST_F(CudaDeviceTest, AnEventComesBackWhenTheDeviceFailsAlthoughItIsStuck) {
   ASSERT_OK_AND_ASSIGN(auto event, device_->CreateEvent());
   std::atomic<bool> gate{false};

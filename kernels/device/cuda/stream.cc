@@ -106,6 +106,7 @@ absl::Status CudaStream::Synchronize() {
              [&] { return cudaStreamQuery(handle_); }),
         "running");
   ResolveTimestamps();
+  num_host_calls_ = 0;
   return core_->errors.status();
 }
 
@@ -145,6 +146,20 @@ void CudaStream::ResolveTimestamps() {
   }
   core_->pending_timestamps -= num_pending_;
   num_pending_ = 0;
+}
+
+void CudaStream::CallHost(HostFn fn, void* arg) {
+  if (num_host_calls_ == host_calls_.size()) host_calls_.emplace_back();
+  HostCall& call = host_calls_[num_host_calls_];
+  ++num_host_calls_;
+  call = {core_.get(), fn, arg};
+  Check(cudaLaunchHostFunc(handle_, &RunHostCall, &call),
+        "launching a function of the host");
+}
+
+void CudaStream::RunHostCall(void* call) {
+  const HostCall& host = *static_cast<const HostCall*>(call);
+  if (!host.core->errors.failed()) host.fn(host.arg);
 }
 
 void CudaStream::BeginRange(const char* label) { nvtxRangePushA(label); }

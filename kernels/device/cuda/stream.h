@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <utility>
@@ -58,6 +59,7 @@ class CudaStream : public Stream {
   void Record(Event& event) override;
   absl::Status Synchronize() override;
   void Timestamp(Clock& clock, int64_t* ns) override;
+  void CallHost(HostFn fn, void* arg) override;
   void BeginRange(const char* label) override;
   void EndRange() override;
 
@@ -76,12 +78,20 @@ class CudaStream : public Stream {
     int64_t* ns = nullptr;
   };
 
+  // A function that the driver is to call. Its memory is used again and again.
+  struct HostCall {
+    Core* core = nullptr;
+    HostFn fn = nullptr;
+    void* arg = nullptr;
+  };
+
   CudaStream(Options options, std::shared_ptr<Core> core)
       : options_(std::move(options)), core_(std::move(core)) {}
 
   cudaError_t RecordTimestamp(Clock& clock, int64_t* ns);
   // Requires: the stream is empty.
   void ResolveTimestamps();
+  static void CUDART_CB RunHostCall(void* call);
 
   const Options options_;
   const std::shared_ptr<Core> core_;
@@ -89,6 +99,8 @@ class CudaStream : public Stream {
   std::unique_ptr<Buffer> workspace_;
   std::vector<Pending> timestamps_;
   size_t num_pending_ = 0;
+  std::deque<HostCall> host_calls_;  // a deque, because they must not move
+  size_t num_host_calls_ = 0;        // since the stream was empty
 };
 
 }  // namespace weft::device::cuda

@@ -5,7 +5,8 @@
 //   v = beta2 * v + (1 - beta2) * g^2
 //   w = w - lr * weight_decay * w
 //   w = w - lr * (m / bias1) / (sqrt(v / bias2) + eps)
-//   with bias1 = 1 - beta1^step, bias2 = 1 - beta2^step, the first step is 1
+//   with bias1 = 1 - beta1^step, bias2 = 1 - beta2^step, the first step is 1,
+//   and lr = learning_rate * learning_rate_scale
 //
 // State is fp32, a gradient may be bf16; each element is computed in fp64 and
 // rounded once per value stored (1 - beta in fp32 alone would cost 3e-5).
@@ -14,21 +15,20 @@
 
 #include <cstdint>
 
+#include "kernels/ops/optimizer_scalars.h"
 #include "kernels/ops/stream.h"
 
 namespace weft::ops {
 
 struct AdamWArgs {
   int64_t count = 0;
-  double lr = 0;
+  // In memory that the device reads.
+  const OptimizerScalars* scalars = nullptr;
+  double learning_rate_scale = 1;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0;
-  double bias1 = 1;  // 1 - beta1^step
-  double bias2 = 1;  // 1 - beta2^step
-  // Applied to the gradient first: the clipping factor.
-  double grad_scale = 1;
   ConstTensor grad;    // [count]
   float* w = nullptr;  // [count]
   float* m = nullptr;  // [count]

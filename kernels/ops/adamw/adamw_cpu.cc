@@ -24,9 +24,11 @@ struct Factors {
 };
 
 Factors FactorsOf(const AdamWArgs& args) {
-  return {args.grad_scale,  args.beta1,           args.beta2,
-          1.0 - args.beta1, 1.0 - args.beta2,     1.0 / args.bias2,
-          args.eps,         args.lr / args.bias1, args.lr * args.weight_decay};
+  const OptimizerScalars& scalars = *args.scalars;
+  const double lr = scalars.learning_rate * args.learning_rate_scale;
+  return {scalars.grad_scale, args.beta1,         args.beta2,
+          1.0 - args.beta1,   1.0 - args.beta2,   1.0 / scalars.bias2,
+          args.eps,           lr / scalars.bias1, lr * args.weight_decay};
 }
 
 uint32_t BitsOf(float x) {
@@ -99,6 +101,7 @@ void Update(const AdamWArgs& args) {
 
 void AdamW(const AdamWArgs& args, device::Stream& stream) {
   if (RunOnCuda<&AdamW>(args, stream)) return;
+  if (args.scalars->skip != 0) return;
   WithElementType(args.grad.dtype,
                   [&](auto type) { Update<decltype(type)>(args); });
 }

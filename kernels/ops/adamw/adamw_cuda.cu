@@ -9,15 +9,26 @@ namespace {
 struct Rule {
   static constexpr int kArrays = 3;  // w, m, v
 
-  double grad_scale;
   double beta1;
   double beta2;
   double one_minus_beta1;
   double one_minus_beta2;
-  double inverse_bias2;
   double eps;
-  double step_size;  // lr / bias1
-  double decay;      // lr * weight_decay
+  double learning_rate_scale;
+  double weight_decay;
+  // Of the step.
+  double grad_scale = 1;
+  double inverse_bias2 = 1;
+  double step_size = 0;  // lr / bias1
+  double decay = 0;      // lr * weight_decay
+
+  __device__ void Begin(const OptimizerScalars& scalars) {
+    const double lr = __dmul_rn(scalars.learning_rate, learning_rate_scale);
+    grad_scale = scalars.grad_scale;
+    inverse_bias2 = __ddiv_rn(1.0, scalars.bias2);
+    step_size = __ddiv_rn(lr, scalars.bias1);
+    decay = __dmul_rn(lr, weight_decay);
+  }
 
   __device__ void operator()(float grad, float (&x)[kArrays]) const {
     const double g = __dmul_rn(grad_scale, static_cast<double>(grad));
@@ -36,11 +47,15 @@ struct Rule {
 };
 
 void Run(const AdamWArgs& args, device::Stream& stream) {
-  const Rule rule = {
-      args.grad_scale,  args.beta1,           args.beta2,
-      1.0 - args.beta1, 1.0 - args.beta2,     1.0 / args.bias2,
-      args.eps,         args.lr / args.bias1, args.lr * args.weight_decay};
-  cuda::Update<Rule>("AdamW", rule, args.grad,
+  Rule rule;
+  rule.beta1 = args.beta1;
+  rule.beta2 = args.beta2;
+  rule.one_minus_beta1 = 1.0 - args.beta1;
+  rule.one_minus_beta2 = 1.0 - args.beta2;
+  rule.eps = args.eps;
+  rule.learning_rate_scale = args.learning_rate_scale;
+  rule.weight_decay = args.weight_decay;
+  cuda::Update<Rule>("AdamW", rule, args.scalars, args.grad,
                      {args.count, {args.w, args.m, args.v}}, args.changed_bits,
                      stream);
 }

@@ -24,22 +24,34 @@ constexpr double kBeta1 = 0.9;
 constexpr double kBeta2 = 0.999;
 constexpr double kEps = 1e-8;
 
-AdamWArgs ArgsOfStep(int step, double weight_decay, double grad_scale) {
+testing::Vector<OptimizerScalars> ScalarsOfStep(int step, double grad_scale) {
+  testing::Vector<OptimizerScalars> scalars(1);
+  scalars[0].learning_rate = kLr;
+  scalars[0].grad_scale = grad_scale;
+  scalars[0].bias1 = 1 - std::pow(kBeta1, step);
+  scalars[0].bias2 = 1 - std::pow(kBeta2, step);
+  return scalars;
+}
+
+AdamWArgs ArgsOf(const testing::Vector<OptimizerScalars>& scalars,
+                 double weight_decay) {
   AdamWArgs args;
-  args.lr = kLr;
+  args.scalars = scalars.data();
   args.beta1 = kBeta1;
   args.beta2 = kBeta2;
   args.eps = kEps;
   args.weight_decay = weight_decay;
-  args.bias1 = 1 - std::pow(kBeta1, step);
-  args.bias2 = 1 - std::pow(kBeta2, step);
-  args.grad_scale = grad_scale;
   return args;
 }
 
 struct State {
   Floats w, m, v;
 
+  void Update(int step, double weight_decay, double grad_scale,
+              const Floats& grad) {
+    const auto scalars = ScalarsOfStep(step, grad_scale);
+    Update(ArgsOf(scalars, weight_decay), grad);
+  }
   void Update(AdamWArgs args, const Floats& grad) {
     args.count = static_cast<int64_t>(grad.size());
     args.grad = grad.data();
@@ -81,7 +93,7 @@ TEST(AdamWTest, FollowsAnFp64OracleOverManySteps) {
     }
     const double weight_decay = 0.1;
     const double grad_scale = step % 2 == 0 ? 0.37 : 1.0;
-    state.Update(ArgsOfStep(step, weight_decay, grad_scale), grad);
+    state.Update(step, weight_decay, grad_scale, grad);
     oracle.Update(step, weight_decay, grad_scale, grad);
   }
   EXPECT_TRUE(CloseInNorm(state.w, oracle.w, 1e-6));
@@ -95,14 +107,14 @@ TEST(AdamWTest, TheChangeOfAStepIsAccurateToo) {
   State state = {Floats(kCount), Floats(kCount), Floats(kCount)};
   Oracle oracle = {Doubles(kCount), Doubles(kCount), Doubles(kCount)};
   const Floats grad = RandomFloats(kCount, 1, 1e-6);
-  state.Update(ArgsOfStep(1, 0, 1), grad);
+  state.Update(1, 0, 1, grad);
   oracle.Update(1, 0, 1, grad);
   EXPECT_TRUE(CloseInNorm(state.w, oracle.w, 1e-7));
 }
 
 TEST(AdamWTest, DecayIsDecoupledFromTheGradient) {
   State state = {{2.0f}, {0.0f}, {0.0f}};
-  state.Update(ArgsOfStep(1, 0.5, 1), {0.0f});
+  state.Update(1, 0.5, 1, {0.0f});
   EXPECT_EQ(state.w[0], static_cast<float>(2.0 * (1 - kLr * 0.5)));
   EXPECT_EQ(state.m[0], 0.0f);
 }
@@ -113,11 +125,12 @@ TEST(AdamWTest, AnElementDoesNotDependOnWhereTheSegmentIsCut) {
   const State initial = {RandomFloats(kCount, 1), RandomFloats(kCount, 3),
                          Floats(kCount, 0.3f)};
   State whole = initial;
-  whole.Update(ArgsOfStep(3, 0.1, 0.9), grad);
+  whole.Update(3, 0.1, 0.9, grad);
   State cut = initial;
   const int64_t ends[] = {0, 3, 19, 20, 40, kCount};
+  const auto scalars = ScalarsOfStep(3, 0.9);
   for (int i = 0; i + 1 < 6; ++i) {
-    AdamWArgs args = ArgsOfStep(3, 0.1, 0.9);
+    AdamWArgs args = ArgsOf(scalars, 0.1);
     args.count = ends[i + 1] - ends[i];
     args.grad = grad.data() + ends[i];
     args.w = cut.w.data() + ends[i];
@@ -130,9 +143,40 @@ TEST(AdamWTest, AnElementDoesNotDependOnWhereTheSegmentIsCut) {
   EXPECT_TRUE(SameBits(whole.v, cut.v));
 }
 
+TEST(AdamWTest, ASkippedStepChangesNothing) {
+  for (const int64_t count : {5, 2048}) {
+    const State before = {RandomFloats(count, 1), RandomFloats(count, 2),
+                          Floats(count, 0.5f)};
+    State state = before;
+    auto scalars = ScalarsOfStep(1, NAN);
+    scalars[0].skip = 1;
+    testing::Vector<uint32_t> changed(1);
+    AdamWArgs args = ArgsOf(scalars, 0.1);
+    args.changed_bits = changed.data();
+    state.Update(args, Floats(count, NAN));
+    EXPECT_TRUE(SameBits(state.w, before.w));
+    EXPECT_TRUE(SameBits(state.m, before.m));
+    EXPECT_TRUE(SameBits(state.v, before.v));
+    EXPECT_EQ(changed[0], 0);
+  }
+}
+
+TEST(AdamWTest, ScalesTheLearningRate) {
+  State whole = {Floats(9, 1.0f), Floats(9), Floats(9)};
+  State half = whole;
+  auto scalars = ScalarsOfStep(1, 1);
+  AdamWArgs args = ArgsOf(scalars, 0.1);
+  args.learning_rate_scale = 0.5;
+  half.Update(args, Floats(9, 1.0f));
+  args.learning_rate_scale = 1;
+  scalars[0].learning_rate = kLr / 2;
+  whole.Update(args, Floats(9, 1.0f));
+  EXPECT_TRUE(SameBits(half.w, whole.w));
+}
+
 TEST(AdamWTest, NoElementsIsFine) {
   State state;
-  state.Update(ArgsOfStep(1, 0.1, 1), {});
+  state.Update(1, 0.1, 1, {});
 }
 
 TEST(AdamWTest, TellsWhichBitsOfWeightsChange) {
@@ -141,20 +185,21 @@ TEST(AdamWTest, TellsWhichBitsOfWeightsChange) {
     Floats grad(13);
     testing::Vector<uint32_t> word(1);
     uint32_t& changed = word[0];
-    AdamWArgs args = ArgsOfStep(1, 0, 1);
+    auto scalars = ScalarsOfStep(1, 1);
+    AdamWArgs args = ArgsOf(scalars, 0);
     args.changed_bits = &changed;
     state.Update(args, grad);
     EXPECT_EQ(changed, 0) << "nothing has a gradient";
     grad[at] = 1;
-    args.lr = 1e-12;
+    scalars[0].learning_rate = 1e-12;
     state.Update(args, grad);
     EXPECT_EQ(changed, 0) << "what is too small moves nothing";
-    args.lr = kLr;
+    scalars[0].learning_rate = kLr;
     state.Update(args, grad);
     EXPECT_NE(changed, 0) << at;
     const uint32_t before = changed;
     grad[at] = 0;
-    args.lr = 0;
+    scalars[0].learning_rate = 0;
     state.Update(args, grad);
     EXPECT_EQ(changed, before) << "is or-ed in";
   }
@@ -164,11 +209,13 @@ TEST(AdamWTest, ABf16GradientIsTheSameNumber) {
   const Halves gradient = RandomHalves(21, 1);
   const Floats wide = Widened(gradient);
   Floats states[2][3];
+  testing::Vector<OptimizerScalars> scalars(1);
+  scalars[0].learning_rate = 0.1;
   for (int i = 0; i < 2; ++i) {
     for (Floats& state : states[i]) state = Floats(21, 0.5f);
     AdamWArgs args;
     args.count = 21;
-    args.lr = 0.1;
+    args.scalars = scalars.data();
     if (i == 0) args.grad = gradient.data();
     if (i == 1) args.grad = wide.data();
     args.w = states[i][0].data();
@@ -193,7 +240,8 @@ Floats Numbers(int64_t count, uint32_t seed) {
 
 // An AdamW step of `state`, a bf16 gradient when `narrow`.
 void Step(State& state, const Floats& grad, bool narrow, uint32_t* changed) {
-  AdamWArgs args = ArgsOfStep(2, 0.1, 0.5);
+  const auto scalars = ScalarsOfStep(2, 0.5);
+  AdamWArgs args = ArgsOf(scalars, 0.1);
   const Halves halves = testing::Rounded(grad);
   args.count = grad.size();
   args.grad = grad.data();

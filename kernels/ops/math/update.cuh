@@ -3,12 +3,15 @@
 //
 // A rule is a struct with `kArrays`, how many fp32 arrays it updates, and
 //
+//   // Called once by each thread, first.
+//   __device__ void Begin(const OptimizerScalars& scalars);
 //   // x[0] is the weight, what follows is state.
 //   __device__ void operator()(float grad, float (&x)[kArrays]) const;
 #ifndef WEFT_KERNELS_OPS_MATH_UPDATE_CUH_
 #define WEFT_KERNELS_OPS_MATH_UPDATE_CUH_
 
 #include "kernels/ops/math/fold.cuh"
+#include "kernels/ops/optimizer_scalars.h"
 
 namespace weft::ops::cuda {
 
@@ -87,10 +90,12 @@ __device__ inline uint32_t UpdateOne(const Rule& rule, const T* grad,
 // partials[block] = all bits of weights that a block changes, when not null.
 template <typename Rule, typename T>
 __global__ void __launch_bounds__(kFoldThreads)
-    UpdateKernel(Rule rule, const T* grad, Segment<Rule::kArrays> segment,
-                 bool aligned, uint32_t* partials) {
+    UpdateKernel(Rule rule, const OptimizerScalars* scalars, const T* grad,
+                 Segment<Rule::kArrays> segment, bool aligned,
+                 uint32_t* partials) {
+  rule.Begin(*scalars);
   uint32_t changed = 0;
-  const int64_t count = segment.count;
+  const int64_t count = scalars->skip != 0 ? 0 : segment.count;
   const int64_t stride = int64_t{gridDim.x} * kFoldThreads * kRun;
   int64_t i = (int64_t{blockIdx.x} * kFoldThreads + threadIdx.x) * kRun;
   for (; i < count; i += stride) {
@@ -116,9 +121,9 @@ struct OrInto {
 
 // `changed_bits` may be null, and may lie in host memory.
 template <typename Rule>
-void Update(const char* name, const Rule& rule, const ConstTensor& grad,
-            const Segment<Rule::kArrays>& segment, uint32_t* changed_bits,
-            device::Stream& stream) {
+void Update(const char* name, const Rule& rule, const OptimizerScalars* scalars,
+            const ConstTensor& grad, const Segment<Rule::kArrays>& segment,
+            uint32_t* changed_bits, device::Stream& stream) {
   if (segment.count == 0) return;
   const int64_t blocks = FoldBlocks(segment.count, kRun);
   uint32_t* partials = nullptr;
@@ -133,7 +138,8 @@ void Update(const char* name, const Rule& rule, const ConstTensor& grad,
   }
   WithElementType(grad.dtype, [&](auto type) {
     UpdateKernel<<<blocks, kFoldThreads, 0, device::cuda::Handle(stream)>>>(
-        rule, Elements<decltype(type)>(grad), segment, aligned, partials);
+        rule, scalars, Elements<decltype(type)>(grad), segment, aligned,
+        partials);
   });
   device::cuda::CheckLaunch(name, stream);
   if (changed_bits == nullptr) return;

@@ -7,6 +7,7 @@
 //   m = momentum * m + g        (with momentum; m starts as zero)
 //   w = w - lr * weight_decay * w
 //   w = w - lr * m              (without momentum: lr * g)
+//   with lr = learning_rate * learning_rate_scale
 //
 // State is fp32, a gradient may be bf16; each element is computed in fp64 and
 // rounded once per value stored.
@@ -15,17 +16,18 @@
 
 #include <cstdint>
 
+#include "kernels/ops/optimizer_scalars.h"
 #include "kernels/ops/stream.h"
 
 namespace weft::ops {
 
 struct SgdArgs {
   int64_t count = 0;
-  double lr = 0;
+  // In memory that the device reads.
+  const OptimizerScalars* scalars = nullptr;
+  double learning_rate_scale = 1;
   double momentum = 0;
   double weight_decay = 0;
-  // Applied to the gradient first: the clipping factor.
-  double grad_scale = 1;
   ConstTensor grad;    // [count]
   float* w = nullptr;  // [count]
   float* m = nullptr;  // [count]; null: no momentum, which is then 0

@@ -10,10 +10,10 @@ namespace {
 
 // Every product that is added to something is an explicit fma, so an element
 // has the same bits wherever a segment begins and ends.
-float Moved(const SgdArgs& args, float w, double direction) {
+float Moved(double lr, double weight_decay, float w, double direction) {
   const double old = w;
-  const double decayed = std::fma(-args.lr * args.weight_decay, old, old);
-  return static_cast<float>(std::fma(-args.lr, direction, decayed));
+  const double decayed = std::fma(-lr * weight_decay, old, old);
+  return static_cast<float>(std::fma(-lr, direction, decayed));
 }
 
 uint32_t BitsOf(float x) {
@@ -24,14 +24,16 @@ uint32_t BitsOf(float x) {
 
 template <typename T>
 void Update(const SgdArgs& args, const T* grad) {
+  const OptimizerScalars& scalars = *args.scalars;
+  const double lr = scalars.learning_rate * args.learning_rate_scale;
   uint32_t changed = 0;
   for (int64_t i = 0; i < args.count; ++i) {
-    double step = args.grad_scale * static_cast<double>(ToFloat(grad[i]));
+    double step = scalars.grad_scale * static_cast<double>(ToFloat(grad[i]));
     if (args.m != nullptr) {
       step = std::fma(args.momentum, static_cast<double>(args.m[i]), step);
       args.m[i] = static_cast<float>(step);
     }
-    const float moved = Moved(args, args.w[i], step);
+    const float moved = Moved(lr, args.weight_decay, args.w[i], step);
     changed |= BitsOf(args.w[i]) ^ BitsOf(moved);
     args.w[i] = moved;
   }
@@ -42,6 +44,7 @@ void Update(const SgdArgs& args, const T* grad) {
 
 void Sgd(const SgdArgs& args, device::Stream& stream) {
   if (RunOnCuda<&Sgd>(args, stream)) return;
+  if (args.scalars->skip != 0) return;
   WithElementType(args.grad.dtype, [&](auto type) {
     Update(args, Elements<decltype(type)>(args.grad));
   });

@@ -10,10 +10,19 @@ template <bool kMomentum>
 struct Rule {
   static constexpr int kArrays = kMomentum ? 2 : 1;  // w, m
 
-  double grad_scale;
   double momentum;
-  double lr;
-  double decay;  // lr * weight_decay
+  double learning_rate_scale;
+  double weight_decay;
+  // Of the step.
+  double grad_scale = 1;
+  double lr = 0;
+  double decay = 0;  // lr * weight_decay
+
+  __device__ void Begin(const OptimizerScalars& scalars) {
+    grad_scale = scalars.grad_scale;
+    lr = __dmul_rn(scalars.learning_rate, learning_rate_scale);
+    decay = __dmul_rn(lr, weight_decay);
+  }
 
   __device__ void operator()(float grad, float (&x)[kArrays]) const {
     double step = __dmul_rn(grad_scale, static_cast<double>(grad));
@@ -31,9 +40,12 @@ template <bool kMomentum>
 void Update(const SgdArgs& args,
             const cuda::Segment<Rule<kMomentum>::kArrays>& segment,
             device::Stream& stream) {
-  const Rule<kMomentum> rule = {args.grad_scale, args.momentum, args.lr,
-                                args.lr * args.weight_decay};
-  cuda::Update("Sgd", rule, args.grad, segment, args.changed_bits, stream);
+  Rule<kMomentum> rule;
+  rule.momentum = args.momentum;
+  rule.learning_rate_scale = args.learning_rate_scale;
+  rule.weight_decay = args.weight_decay;
+  cuda::Update("Sgd", rule, args.scalars, args.grad, segment, args.changed_bits,
+               stream);
 }
 
 void Run(const SgdArgs& args, device::Stream& stream) {

@@ -17,12 +17,23 @@ using testing::SameBits;
 
 constexpr double kLr = 1e-2;
 
+testing::Vector<OptimizerScalars> Scalars(double lr, double grad_scale) {
+  testing::Vector<OptimizerScalars> scalars(1);
+  scalars[0].learning_rate = lr;
+  scalars[0].grad_scale = grad_scale;
+  return scalars;
+}
+
 struct State {
   Floats w, m;  // m is empty without momentum
 
-  void Update(SgdArgs args, const Floats& grad) {
+  void Update(SgdArgs args, const Floats& grad, double grad_scale = 1) {
+    const auto scalars = Scalars(kLr, grad_scale);
+    args.scalars = scalars.data();
+    Run(args, grad);
+  }
+  void Run(SgdArgs args, const Floats& grad) {
     args.count = static_cast<int64_t>(grad.size());
-    args.lr = kLr;
     args.grad = grad.data();
     args.w = w.data();
     args.m = m.empty() ? nullptr : m.data();
@@ -34,9 +45,9 @@ struct State {
 struct Oracle {
   Doubles w, m;
 
-  void Update(const SgdArgs& args, const Floats& grad) {
+  void Update(const SgdArgs& args, const Floats& grad, double grad_scale) {
     for (size_t i = 0; i < w.size(); ++i) {
-      double g = args.grad_scale * grad[i];
+      double g = grad_scale * grad[i];
       w[i] *= 1 - kLr * args.weight_decay;
       if (!m.empty()) g = m[i] = args.momentum * m[i] + g;
       w[i] -= kLr * g;
@@ -60,9 +71,9 @@ TEST_P(SgdTest, FollowsAnFp64OracleOverManySteps) {
     SgdArgs args;
     args.momentum = GetParam();
     args.weight_decay = 0.1;
-    args.grad_scale = step % 2 == 0 ? 0.37 : 1.0;
-    state.Update(args, grad);
-    oracle.Update(args, grad);
+    const double grad_scale = step % 2 == 0 ? 0.37 : 1.0;
+    state.Update(args, grad, grad_scale);
+    oracle.Update(args, grad, grad_scale);
   }
   EXPECT_TRUE(CloseInNorm(state.w, oracle.w, 1e-6));
   EXPECT_TRUE(CloseInNorm(state.m, oracle.m, 1e-6));
@@ -98,14 +109,14 @@ TEST(SgdTest, AnElementDoesNotDependOnWhereTheSegmentIsCut) {
   SgdArgs args;
   args.momentum = 0.9;
   args.weight_decay = 0.1;
-  args.grad_scale = 0.9;
+  const auto scalars = Scalars(kLr, 0.9);
+  args.scalars = scalars.data();
   const Floats grad = RandomFloats(kCount, 2);
   const State initial = {RandomFloats(kCount, 1), RandomFloats(kCount, 3)};
   State whole = initial;
-  whole.Update(args, grad);
+  whole.Run(args, grad);
   State cut = initial;
   const int64_t ends[] = {0, 3, 19, 20, 40, kCount};
-  args.lr = kLr;
   for (int i = 0; i + 1 < 6; ++i) {
     args.count = ends[i + 1] - ends[i];
     args.grad = grad.data() + ends[i];
@@ -134,6 +145,23 @@ TEST(SgdTest, TellsWhichBitsOfWeightsChange) {
   EXPECT_EQ(changed, before) << "is or-ed in";
 }
 
+TEST(SgdTest, ASkippedStepChangesNothing) {
+  for (const int64_t count : {5, 2048}) {
+    const State before = {RandomFloats(count, 1), RandomFloats(count, 2)};
+    State state = before;
+    auto scalars = Scalars(kLr, NAN);
+    scalars[0].skip = 1;
+    testing::Vector<uint32_t> changed(1);
+    SgdArgs args;
+    args.scalars = scalars.data();
+    args.changed_bits = changed.data();
+    state.Run(args, Floats(count, NAN));
+    EXPECT_TRUE(SameBits(state.w, before.w));
+    EXPECT_TRUE(SameBits(state.m, before.m));
+    EXPECT_EQ(changed[0], 0);
+  }
+}
+
 TEST(SgdTest, NoElementsIsFine) {
   State state;
   state.Update(SgdArgs(), {});
@@ -144,12 +172,13 @@ TEST(SgdTest, ABf16GradientIsTheSameNumber) {
   const testing::Floats wide = testing::Widened(gradient);
   testing::Floats weights[2];
   testing::Floats moments[2];
+  const auto scalars = Scalars(0.1, 1);
   for (int i = 0; i < 2; ++i) {
     weights[i] = testing::Floats(21, 0.5f);
     moments[i] = testing::Floats(21, 0.25f);
     SgdArgs args;
     args.count = 21;
-    args.lr = 0.1;
+    args.scalars = scalars.data();
     args.momentum = 0.9;
     if (i == 0) args.grad = gradient.data();
     if (i == 1) args.grad = wide.data();
@@ -179,8 +208,7 @@ TEST(SgdTest, EveryDeviceComputesTheSameBits) {
     SgdArgs args;
     args.momentum = 0.9;
     args.weight_decay = 0.1;
-    args.grad_scale = 0.7;
-    state.Update(args, Numbers(kCount, 3));
+    state.Update(args, Numbers(kCount, 3), 0.7);
     EXPECT_EQ(testing::HashOfBits(state.w),
               momentum ? 13811398795597392268u : 9802488970828366927u);
     if (momentum) {
